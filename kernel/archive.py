@@ -106,7 +106,7 @@ class Archive(Protocol):
 
 
 class SqliteArchive:
-    """Notes in one SQLite file, or in memory. Safe with threads and with several processes, each with its own archive.
+    """Notes in one SQLite file, or in memory. Safe with threads, and with several processes that each open their own.
 
     Args:
         path: The file, created if absent, or ":memory:".
@@ -201,16 +201,16 @@ class SqliteArchive:
 
     def _prepare(self) -> None:
         with self._errors():
-            self._connection.execute("PRAGMA synchronous = NORMAL")
-            self._use_wal()
-        with self._transaction() as connection:
-            (version,) = connection.execute("PRAGMA user_version").fetchone()
+            (version,) = self._connection.execute("PRAGMA user_version").fetchone()
             if version > _SCHEMA_VERSION:
                 raise ArchiveError(
                     f"{self.path}: archive format {version} is newer than {_SCHEMA_VERSION}, the newest known here.\n"
                     "Upgrade tracefirst, or open another file."
                 )
-            if version < _SCHEMA_VERSION:
+            self._use_wal()
+            self._connection.execute("PRAGMA synchronous = NORMAL")
+        if version < _SCHEMA_VERSION:
+            with self._transaction() as connection:
                 for statement in _SCHEMA.strip().split(";\n"):
                     connection.execute(statement)
                 connection.execute(f"PRAGMA user_version = {_SCHEMA_VERSION}")
@@ -218,8 +218,8 @@ class SqliteArchive:
     def _use_wal(self) -> None:
         """Let readers and a writer work side by side.
 
-        The switch is refused at once, without waiting, while another process is in the file; that process has then made
-        the switch, or the next one to open the file will. Until then the archive works, only with more waiting.
+        The switch can be refused, at once and whatever the timeout, while another process writes. The next to open the
+        file makes it; until then the archive works all the same, with more waiting.
         """
         import sqlite3
 
@@ -257,7 +257,7 @@ class SqliteArchive:
         except sqlite3.Error as error:
             raise ArchiveError(
                 f"{self.path}: the archive cannot be used: {error}.\n"
-                "Check that it is open, that the file is an archive, and that it and its folder are writable."
+                "Check that it is open, is an archive, can be written with its folder, and is not held by another process."
             ) from error
 
 

@@ -209,6 +209,24 @@ def test_several_processes_create_fill_and_search_one_file(tmp_path: Path) -> No
         assert len(archive.search("same", 1000)) == 15
 
 
+def test_a_file_is_opened_and_searched_while_somebody_writes_to_it_in_rollback_mode(tmp_path: Path) -> None:
+    path = tmp_path / "notes.sqlite"
+    with SqliteArchive(path) as archive:
+        archive.add("kept", key="k")
+    writer = sqlite3.connect(path, isolation_level=None)
+    writer.execute("PRAGMA journal_mode = DELETE")
+    writer.execute("BEGIN IMMEDIATE")
+    writer.execute("PRAGMA user_version = 1")
+    with SqliteArchive(path, busy_timeout_s=0) as archive:
+        assert keys(archive, "kept") == ["k"]
+        with pytest.raises(ArchiveError, match="database is locked"):
+            archive.add("refused")
+        writer.execute("COMMIT")
+        writer.close()
+        archive.add("kept too", key="k2")
+        assert keys(archive, "kept") == ["k", "k2"]
+
+
 def write_text(path: Path) -> None:
     path.write_text("These are not the pages of a database. " * 100, encoding="utf-8")
 

@@ -170,6 +170,9 @@ def test_a_store_that_could_return_nothing_is_refused() -> None:
 
 
 @given(texts | pairs, st.integers(2, 200))
+@example("\ud83d\ude00" * 120, 100)
+@example("\ud83d\ude00" * 120, 101)
+@example("\ud83d\ude00" * 120, 3)
 def test_reading_on_and_on_gives_the_whole_text_within_the_bound(text: str, limit: int) -> None:
     store = ArtifactStore(limit=limit)
     handle = store.put(text)
