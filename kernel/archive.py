@@ -257,7 +257,7 @@ class SqliteArchive:
         except sqlite3.Error as error:
             raise ArchiveError(
                 f"{self.path}: the archive cannot be used: {error}.\n"
-                "Check that it is open, is an archive, can be written with its folder, and is not held by another process."
+                "Check that it is open, is an archive, is writable with its folder, and is not held by another process."
             ) from error
 
 
