@@ -211,7 +211,7 @@ def type_text(types: list[str]) -> Text:
     """Name JSON Schema types in both languages: `["integer", "null"]` is "an integer or null"."""
     if not types:
         return "a value", "一个值"
-    texts = [_TYPES.get(name, (name, name)) for name in types]
+    texts = [_TYPES.get(name, (name, name)) for name in sorted(types, key="null".__eq__)]
     return " or ".join(en for en, _ in texts), " 或 ".join(zh for _, zh in texts)
 
 
