@@ -1,5 +1,7 @@
 """A function's signature is its tool schema, and JSON arguments become the values its hints promise."""
 
+from __future__ import annotations  # the hints of this file are text, as in most code that has tools
+
 import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -36,12 +38,12 @@ class Point:
 @dataclass
 class Tree:
     name: str
-    children: "list[Tree]" = field(default_factory=list)
+    children: list[Tree] = field(default_factory=list)
 
 
 @dataclass
 class Left:
-    right: "Right | None" = None
+    right: Right | None = None
 
 
 @dataclass
@@ -344,7 +346,7 @@ def test_methods_partials_and_callable_objects_are_tools() -> None:
 
 
 def test_a_return_hint_that_cannot_be_resolved_does_no_harm() -> None:
-    def tool(a: int) -> "DataFrame":  # type: ignore[name-defined] # noqa: F821
+    def tool(a: int) -> DataFrame:  # type: ignore[name-defined] # noqa: F821
         return None
 
     assert schema_of(tool).returns == "DataFrame"
@@ -362,7 +364,7 @@ def positional(a: int, /) -> None: ...
 def variadic(*names: str) -> None: ...
 def complicated(a: complex) -> None: ...
 def int_keys(a: dict[int, str]) -> None: ...
-def unresolved(a: "Nowhere") -> None: ...  # type: ignore[name-defined] # noqa: F821
+def unresolved(a: Nowhere) -> None: ...  # type: ignore[name-defined] # noqa: F821
 
 
 @dataclass
