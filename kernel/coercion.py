@@ -8,9 +8,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Mapping
-from decimal import Decimal
 from typing import Any, Final
-from urllib.parse import unquote
 
 from kernel.violation import pointer
 
@@ -95,6 +93,8 @@ class Coercion:
     def _resolve(self, reference: str) -> tuple[Any, str] | None:
         if reference != "#" and not reference.startswith("#/"):
             return None
+        from urllib.parse import unquote  # 5 ms, and only schemas with references need it
+
         node: Any = self._root
         tokens = [unquote(t).replace("~1", "/").replace("~0", "~") for t in reference.split("/")[1:]]
         for token in tokens:
@@ -205,6 +205,8 @@ def _read(text: str, types: set[str]) -> Any:
     if ("integer" in types or "number" in types) and _INTEGER.fullmatch(text):
         return int(text)
     if "number" in types and _DECIMAL.fullmatch(text):
+        from decimal import Decimal
+
         number = float(text)
         return number if math.isfinite(number) and Decimal(repr(number)) == Decimal(text) else _UNREAD
     if ("object" in types or "array" in types) and text.lstrip()[:1] in ("{", "["):

@@ -11,9 +11,7 @@ import typing
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import date, datetime, time
-from pathlib import Path
 from typing import Any, Final, TypeAlias
-from uuid import UUID
 
 from kernel.defaults import with_default
 from kernel.docstring import read_docstring
@@ -57,6 +55,11 @@ class HintReader:
             return Codec(schema={"type": "null"})
         if isinstance(hint, type) and hint in _LEAVES:
             return _LEAVES[hint]
+        if isinstance(hint, type) and hint.__name__ in _BY_NAME:
+            # Known by name: whoever writes the hint has imported the module, and nobody else should pay for it.
+            module, schema = _BY_NAME[hint.__name__]
+            if hint.__module__.split(".")[0] == module:
+                return Codec(schema=schema, decode=hint)
         origin, arguments = typing.get_origin(hint), typing.get_args(hint)
         if origin is typing.Annotated:
             return _described(self.read(arguments[0]), next((a for a in arguments[1:] if isinstance(a, str)), None))
@@ -306,12 +309,14 @@ _LEAVES: Final[dict[type, Codec]] = {
     datetime: Codec(schema={"type": "string", "format": "date-time"}, decode=datetime.fromisoformat),
     date: Codec(schema={"type": "string", "format": "date"}, decode=date.fromisoformat),
     time: Codec(schema={"type": "string", "format": "time"}, decode=time.fromisoformat),
-    UUID: Codec(schema={"type": "string", "format": "uuid"}, decode=UUID),
-    Path: Codec(schema={"type": "string"}, decode=Path),
     bytes: Codec(
         schema={"type": "string", "contentEncoding": "base64", "pattern": _BASE64},
         decode=base64.b64decode,
     ),
+}
+_BY_NAME: Final[dict[str, tuple[str, dict[str, Any]]]] = {
+    "UUID": ("uuid", {"type": "string", "format": "uuid"}),
+    "Path": ("pathlib", {"type": "string"}),
 }
 _SCALARS: Final[dict[type, str]] = {
     str: "string",
