@@ -135,7 +135,7 @@ def _required(error: Any, root: Mapping[str, Any], name: str) -> tuple[Text, tup
     allowed = tuple(node.get("enum", ()))
     types = node.get("type", ())
     en, zh = _ONE_OF if allowed else type_text([types] if isinstance(types, str) else list(types))
-    return (f"{en}; this property is required", f"{zh};此属性必填"), allowed
+    return (f"{en}; this property is required", f"{zh}；此属性必填"), allowed
 
 
 def _parent(error: Any, root: Mapping[str, Any]) -> Mapping[str, Any] | None:
@@ -223,11 +223,12 @@ def _text(error: Any) -> Text:
     if name in _LIMITS:
         en, zh = _LIMITS[name]
         limit = next(iter(kind.values()))
+        en = en.replace("properties", "property").removesuffix("s") if limit == 1 else en
         return en.format(limit), zh.format(limit)
     if name == "format":
         example = _FORMATS.get(kind["format"])
         en, zh = f"text in the format {kind['format']}", f"格式为 {kind['format']} 的文本"
-        return (f"{en}, such as {example}", f"{zh},例如 {example}") if example else (en, zh)
+        return (f"{en}, such as {example}", f"{zh}，例如 {example}") if example else (en, zh)
     if name == "propertyNames":
         en, zh = _text(kind["error"])
         return f"property names that are {en}", f"属性名须为{zh}"

@@ -19,7 +19,6 @@ class Color(Enum):
     RED = "red"
     ONE = 1
     YES = True
-    NONE = None
 
 
 class Options(TypedDict, total=False):

@@ -176,7 +176,7 @@ def test_a_missing_property_is_named_with_its_type_and_an_absent_value() -> None
     assert violation.path == "/count"
     assert violation.value is ABSENT
     assert violation.expected == "an integer; this property is required"
-    assert violation.expected_zh == "整数;此属性必填"
+    assert violation.expected_zh == "整数；此属性必填"
 
 
 def test_a_missing_property_inside_a_referenced_definition_is_named() -> None:
@@ -199,11 +199,11 @@ def test_a_missing_property_inside_a_referenced_definition_is_named() -> None:
         ({"type": ["integer", "null"]}, [], "an integer or null", ()),
         ({"type": "integer", "multipleOf": 5}, 7, "a multiple of 5", ()),
         ({"minLength": 2}, "a", "at least 2 characters", ()),
-        ({"maxItems": 1}, [1, 2], "at most 1 items", ()),
+        ({"maxItems": 1}, [1, 2], "at most 1 item", ()),
         ({"pattern": "^a"}, "b", "text that matches the pattern ^a", ()),
         ({"format": "date"}, "today", "text in the format date, such as 2024-05-01", ()),
         ({"uniqueItems": True}, [1, 1], "items that are all different", ()),
-        ({"propertyNames": {"maxLength": 1}}, {"ab": 1}, "property names that are at most 1 characters", ()),
+        ({"propertyNames": {"maxLength": 1}}, {"ab": 1}, "property names that are at most 1 character", ()),
         ({"not": {"type": "string"}}, "a", "a value the schema does not exclude", ()),
         ({"anyOf": [{"type": "integer"}, {"type": "null"}]}, "x", "an integer or null", ()),
         ({"anyOf": [{"enum": ["a"]}, {"type": "null"}]}, "x", "one of the allowed values", ("a", None)),
