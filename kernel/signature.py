@@ -18,6 +18,7 @@ from kernel.hints import Decode, HintReader, converter
 
 Function: TypeAlias = Callable[..., Any]
 Binder: TypeAlias = Callable[[dict[str, Any]], dict[str, Any]]
+HANDED_OVER = "idempotency_key"
 
 
 class ToolSignature(NamedTuple):
@@ -33,7 +34,8 @@ def schema_of(function: Function) -> ToolSignature:
     """Read name, description, parameter schema and return text from hints, defaults and docstring.
 
     A text in `Annotated` describes a parameter; otherwise the docstring's entry does. A parameter with a default is
-    optional. `**kwargs` allows further properties; without it none are allowed.
+    optional. `**kwargs` allows further properties; without it none are allowed. A parameter named `idempotency_key` is
+    left out: the kernel hands it over itself.
 
     Raises:
         TypeError: a hint has no JSON form or cannot be resolved, or the function takes positional-only or `*args`
@@ -86,6 +88,8 @@ def _read(function: Function) -> tuple[ToolSignature, Binder]:
     for parameter in signature.parameters.values():
         reader.place = f"{name}(), parameter {parameter.name!r}"
         _refuse_positional(parameter, reader.place)
+        if parameter.name == HANDED_OVER:
+            continue
         hint = _resolved(function, parameter, reader.place)
         codec = reader.read(hint)
         if parameter.kind is parameter.VAR_KEYWORD:
