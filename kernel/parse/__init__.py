@@ -1,0 +1,218 @@
+"""Reads a model's text as tool calls: a total function that removes noise, never completes, and never guesses.
+
+A text holds calls or it is a fault. The families are tried in the order of `_FAMILIES`, from the surest marks to the
+weakest; the first that finds a call, or surely an attempt at one, decides. The first call of a text is the one to run.
+
+- Repair drops what cannot carry meaning. Text that is cut off is never closed, with one exception: a wrapper's own closing
+  tag proves that the call inside it ended, so the outermost brace right before it may be missing.
+- Two readings that would run different actions are a fault.
+- Nothing inside thinking, behind an invented result or a final answer, or shown as an example is a call.
+
+Linear in the text and bounded in depth, whatever the text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection
+from typing import Any
+
+from kernel.parse.codeblocks import read_codeblocks
+from kernel.parse.embedded import read_embedded
+from kernel.parse.harmony import Harmony, read_harmony
+from kernel.parse.jsonish import JsonReader, strict
+from kernel.parse.model import Found, Parsed, ParsedCall, ParseFault, Rule, Source, Unreadable
+from kernel.parse.pythonic import read_pythonic
+from kernel.parse.quoting import is_shown
+from kernel.parse.react import read_react
+from kernel.parse.shape import arguments, calls_in
+from kernel.parse.tagged import read_tagged
+from kernel.parse.thinking import blank_thinking
+from kernel.parse.visible import thought_of, visible_of
+
+__all__ = ["ParseFault", "Parsed", "ParsedCall", "Rule", "loads_lenient", "parse", "parse_arguments"]
+
+_FAMILIES: tuple[tuple[str, Callable[[Source], list[Found]]], ...] = (
+    ("markers of a model's own format", read_tagged),
+    ("Action: and Action Input: labels", read_react),
+    ("a JSON action", read_embedded),
+    ("calls in Python's syntax", read_pythonic),
+    ("one code block", read_codeblocks),
+)
+
+_CUT = frozenset({"length", "max_tokens", "max_output_tokens", "model_length"})
+_HARMONY = re.compile(r"<\|message\|>|\bto=functions\.")
+_SUSPECT = re.compile(
+    r"[<`\[◁✿]|(?:final[ _]answer|action|observation|answer|最终|动作|行动|操作)[ \w]{0,16}[*_]{0,2}[:：]",
+    re.IGNORECASE,
+)
+
+
+def parse(text: str, *, finish_reason: str | None = None, tool_names: Collection[str] = ()) -> Parsed:
+    """Read one reply. Total: any string gives a `Parsed`, none raises.
+
+    Args:
+        finish_reason: the provider's; one that says the output was cut is always a fault.
+        tool_names: the known tools. They only decide between spellings of a name, and whether a code block can be a call.
+    """
+    if finish_reason is not None and finish_reason.lower() in _CUT:
+        shown = visible_of(blank_thinking(text).text)
+        return _fault(
+            ParseFault(rule="cut-off", message="The reply was cut off by the output limit.", position=len(text)), shown
+        )
+    names = tool_names if isinstance(tool_names, frozenset) else frozenset(tool_names)
+    try:
+        quick = _quick(text, names)
+        if quick is not None:
+            return quick
+    except Unreadable as unreadable:
+        return _fault(unreadable.fault(), text.strip())
+    return _thorough(text, names)
+
+
+def _quick(text: str, names: frozenset[str]) -> Parsed | None:
+    """The usual reply: one strict JSON action as the whole text, or at the end of plain prose. None where it is not that."""
+    start = text.find("{")
+    if start < 0:
+        return None
+    before = text[:start]
+    if before and not before.isspace() and _SUSPECT.search(before):
+        return None
+    found = strict(text, start)
+    if found is None or not (found[1] == len(text) or text[found[1] :].isspace()):
+        return None
+    shapes = calls_in(found[0], start, names)
+    if not shapes or (before and is_shown(text, start, found[1])):
+        return None
+    calls = [shape.found("json", start, found[1]) for shape in shapes]
+    return _parsed(calls, text, text)
+
+
+def _thorough(text: str, names: frozenset[str]) -> Parsed:
+    masked, thinking, open_at = text, False, None
+    try:
+        if _HARMONY.search(text):
+            harmony: Harmony = read_harmony(Source(text, names))
+            if harmony.calls:
+                return _parsed(harmony.calls, text, harmony.text)
+            masked, thinking = harmony.text, harmony.thinking
+        blanked = blank_thinking(masked)
+        masked, thinking, open_at = blanked.text, thinking or blanked.found, blanked.open_at
+        calls = _calls(Source(masked, names))
+        if not calls and open_at is not None:
+            calls = _behind_thinking(text, open_at, names)
+        if calls:
+            return _parsed(calls, text, masked)
+    except Unreadable as unreadable:
+        return _fault(unreadable.fault(), visible_of(masked))
+    visible = visible_of(masked)
+    return _fault(_nothing(visible, thinking, open_at), visible)
+
+
+def _calls(source: Source) -> list[Found]:
+    order = _FAMILIES
+    if source.text.lstrip()[:1] == "{":
+        order = (_FAMILIES[2], *_FAMILIES)
+    return next((calls for _, read in order if (calls := read(source))), [])
+
+
+def _behind_thinking(text: str, open_at: int, names: frozenset[str]) -> list[Found]:
+    """Marked calls that end a text whose thinking is never closed: the model went over to acting without the closing tag.
+    A call with anything but white space behind it, or in the middle of a line, is a rehearsal."""
+    start = text.index(">" if ">" in text[open_at : open_at + 40] else text[open_at], open_at) + 1
+    calls = read_tagged(Source(" " * start + text[start:], names))
+    if not calls or text[max(start, text.rfind("\n", 0, calls[0].start)) : calls[0].start].strip():
+        return []
+    gaps = [text[a.end : b.start] for a, b in zip(calls, calls[1:], strict=False)]
+    return [] if thought_of("".join(gaps)) or visible_of(text[calls[-1].end :]) else calls
+
+
+def _nothing(visible: str, thinking: bool, open_at: int | None) -> ParseFault:
+    if thinking and not visible:
+        where = open_at or 0
+        how = "is never closed" if open_at is not None else "is all there is"
+        return ParseFault(rule="thinking-only", message=f"The thinking block at offset {where} {how}.", position=where)
+    return ParseFault(
+        rule="no-action", message="The reply holds no action." if visible else "The reply is empty.", position=0
+    )
+
+
+def _parsed(found: list[Found], text: str, masked: str) -> Parsed:
+    calls = []
+    behind = 0
+    for call in found:
+        thought = thought_of(masked[behind : max(behind, call.start)]) or call.thought
+        calls.append(
+            ParsedCall(
+                name=call.name,
+                args=call.args,
+                repaired=call.repaired,
+                family=call.family,
+                start=call.start,
+                end=call.end,
+                thought=thought,
+                intent=call.intent,
+                estimated_cost=call.estimated_cost,
+            )
+        )
+        behind = call.end
+    return Parsed(calls=tuple(calls), fault=None, thought=calls[0].thought, visible=visible_of(masked))
+
+
+def _fault(fault: ParseFault, visible: str) -> Parsed:
+    return Parsed(calls=(), fault=fault, thought=visible, visible=visible)
+
+
+def loads_lenient(text: str) -> tuple[Any, bool]:
+    """Read one JSON value with noise removed; return it and whether there was noise.
+
+    Raises:
+        ValueError: the text is no JSON value, is cut off, or can be read in two ways. Its argument is a `ParseFault`.
+    """
+    try:
+        stripped = text.strip()
+        found = strict(stripped)
+        if found is not None and found[1] == len(stripped):
+            return found[0], False
+        start = len(text) - len(text.lstrip())
+        value, end, _ = JsonReader(text).read(start)
+        if text[end:].strip():
+            raise Unreadable("ambiguous", f"Something follows the JSON at offset {end}.", end)
+        return value, True
+    except Unreadable as unreadable:
+        raise ValueError(unreadable.fault()) from None
+
+
+_FENCED = re.compile(r"\s*+(?:```|~~~)\w{0,20}\s*+")
+_TAIL = re.compile(r"[}\]\s]*+(?:(?:```|~~~)\s*+)?(?:</[\w:]{1,40}>|<\|[\w]{1,40}\|>|\s)*+\Z")
+
+
+def parse_arguments(text: str) -> tuple[dict[str, Any] | None, bool, ParseFault | None]:
+    """Read the arguments string of a structured tool call: `(arguments, repaired, fault)`.
+
+    An empty string and `null` are no arguments. Arguments and fault are never both there, nor both absent.
+    """
+    try:
+        stripped = text.strip()
+        if not stripped or stripped == "null":
+            return {}, False, None
+        found = strict(stripped)
+        if found is not None and found[1] == len(stripped):
+            return _object_of(found[0], repaired=False)
+        fence = _FENCED.match(text)
+        start = fence.end() if fence else len(text) - len(text.lstrip())
+        value, end, _ = JsonReader(text).read(start)
+        if not _TAIL.match(text, end):
+            raise Unreadable("ambiguous", f"Something follows the arguments object at offset {end}.", end)
+        return _object_of(value, repaired=True)
+    except Unreadable as unreadable:
+        return None, False, unreadable.fault()
+
+
+def _object_of(value: Any, *, repaired: bool) -> tuple[dict[str, Any] | None, bool, ParseFault | None]:
+    if not isinstance(value, (dict, str, list)):
+        raise Unreadable("not-an-object", f"The arguments are a {type(value).__name__}, not an object.", 0)
+    args, unwrapped = arguments(value, 0, text_allowed=False)
+    if isinstance(value, str) and args == {"input": value}:
+        raise Unreadable("not-an-object", "The arguments are a text, not an object.", 0)
+    return args, repaired or unwrapped, None

@@ -1,0 +1,104 @@
+"""Code agents' replies: exactly one block of Python or shell, as a fence or a tag.
+
+A Python block is the tool `python` with `code`, a shell block the tool `bash` with `command`.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from kernel.parse.model import Found, Source, Unreadable
+from kernel.parse.quoting import is_shown
+
+_PYTHON = frozenset({"python", "py", "python3", "ipython"})
+_SHELL = frozenset({"bash", "sh", "shell", "zsh", "mswea_bash_command", "console"})
+_FENCE = re.compile(r"^[ \t]{0,8}(?P<ticks>```|~~~)(?P<lang>[\w+.-]{0,30})[ \t]*\r?$\n?", re.MULTILINE)
+_CLOSE = {"```": re.compile(r"^[ \t]{0,8}```", re.MULTILINE), "~~~": re.compile(r"^[ \t]{0,8}~~~", re.MULTILINE)}
+_TAGS = {
+    "command": "bash", "bash": "bash", "execute_bash": "bash", "shell": "bash",
+    "code": "python", "python": "python", "execute_ipython": "python", "execute_python": "python",
+}  # fmt: skip
+_TAG = re.compile(rf"^[ \t]{{0,8}}<(?P<tag>{'|'.join(_TAGS)})>(?P<newline>[ \t]*\r?\n)?", re.MULTILINE)
+_LABEL = re.compile(
+    r"(?:^|\n)[ \t>*_#]{0,8}(?:code|action|command|代码|行动|动作)[ \t]{0,4}[*_]{0,2}[:：][*_]{0,2}\s{0,8}\Z",
+    re.IGNORECASE,
+)
+
+
+class _Block(NamedTuple):
+    tool: str
+    code: str
+    start: int
+    end: int
+    tagged: bool
+    labelled: bool
+
+
+def read_codeblocks(source: Source) -> list[Found]:
+    """Find the one block to run; empty where none is meant for `python` or `bash`, or where neither is a known tool.
+
+    A block behind a label such as `Code:` outranks the others, and one that names its language those that do not. A block
+    without a language counts only at the end of the text.
+
+    Raises:
+        Unreadable: `several-blocks` of equal rank, or a block that is not closed.
+    """
+    blocks = [block for block in _blocks(source.text) if not is_shown(source.text, block.start, block.end)]
+    if source.tool_names:
+        blocks = [block for block in blocks if block.tool in source.tool_names]
+    last = [block for block in blocks if not source.text[block.end :].strip()]
+    chosen = (
+        [b for b in blocks if b.labelled] or [b for b in blocks if b.tagged] or (last if len(blocks) == 1 else blocks)
+    )
+    if len(chosen) > 1:
+        message = (
+            f"There are {len(chosen)} code blocks, the second at offset {chosen[1].start}; exactly one can be run."
+        )
+        raise Unreadable("several-blocks", message, chosen[1].start)
+    return [
+        Found(b.tool, {"code" if b.tool == "python" else "command": b.code}, "codeblock", b.start, b.end)
+        for b in chosen
+        if b.code.strip()
+    ]
+
+
+def _blocks(text: str) -> list[_Block]:
+    return sorted(_fences(text) + _tagged(text), key=lambda block: block.start)
+
+
+def _fences(text: str) -> list[_Block]:
+    blocks = []
+    pos = 0
+    while fence := _FENCE.search(text, pos):
+        lang = fence["lang"].lower()
+        close = _CLOSE[fence["ticks"]].search(text, fence.end())
+        if close is None:
+            if lang in _PYTHON or lang in _SHELL:
+                raise Unreadable("cut-off", f"The code block at offset {fence.start()} is never closed.", len(text))
+            break
+        pos = close.end()
+        if lang in _PYTHON or lang in _SHELL or not lang:
+            labelled = _LABEL.search(text, max(0, fence.start() - 80), fence.start()) is not None
+            code = text[fence.end() : close.start()].strip("\r\n")
+            tool = "python" if lang in _PYTHON else "bash"
+            end = pos + 10 if text.startswith("<end_code>", pos) else pos
+            blocks.append(_Block(tool, code, fence.start(), end, bool(lang), labelled))
+    return blocks
+
+
+def _tagged(text: str) -> list[_Block]:
+    blocks = []
+    pos = 0
+    while opening := _TAG.search(text, pos):
+        tag, pos = opening["tag"], opening.end()
+        close = text.find(f"</{tag}>", pos)
+        if close < 0:
+            if opening["newline"]:
+                raise Unreadable("cut-off", f"The tag <{tag}> at offset {opening.start()} is never closed.", len(text))
+            break
+        pos = close + len(tag) + 3
+        if tag != "code" or opening["newline"]:  # <code> on one line is text
+            code = text[opening.end() : close].strip("\r\n")
+            blocks.append(_Block(_TAGS[tag], code, opening.start(), pos, True, True))
+    return blocks

@@ -1,0 +1,72 @@
+"""JSON actions anywhere in a text: alone, between prose, in fences."""
+
+from __future__ import annotations
+
+import re
+
+from kernel.parse.jsonish import JsonReader
+from kernel.parse.model import Found, Source, Unreadable
+from kernel.parse.quoting import is_shown
+from kernel.parse.shape import calls_in
+from kernel.parse.stops import STOP, is_choice
+
+_JSON_LANGUAGES = frozenset(
+    {"", "json", "json5", "jsonc", "jsonl", "tool_call", "tool", "tool_use", "function_call", "action", "xml"}
+)
+_MARK = re.compile(
+    rf"```(?P<lang>[\w+.-]{{0,30}})|(?P<array>\[)(?=\s*\{{)|(?P<object>\{{)|{STOP}", re.MULTILINE | re.IGNORECASE
+)
+_NAME_KEY = re.compile(
+    r"""["'“”\\{\s,](?:action|tool|name|function|tool_name|function_name|tool_calls|recipient_name)\\?["'”“]?\s{0,8}[:：]"""
+)
+_MORE_PAIRS = re.compile(r"""[}\s]{0,40},\s{0,40}"[^"\\\n]{1,80}"\s{0,8}:""")
+
+
+def read_embedded(source: Source) -> list[Found]:
+    """Find the JSON actions of a text in order, up to an invented result or a final answer.
+
+    Raises:
+        Unreadable: the first thing that looks like an action cannot be read.
+    """
+    text = source.text
+    reader = JsonReader(text)
+    calls: list[Found] = []
+    pos = 0
+    while mark := _MARK.search(text, pos):
+        start, pos = mark.span()
+        if mark["final"] or mark["turn"] or (mark["result"] and calls):
+            break
+        if mark["result"]:
+            continue
+        if mark["lang"] is not None:
+            if mark["lang"].lower() not in _JSON_LANGUAGES:  # another language's block is not searched for JSON
+                close = text.find("```", pos)
+                if close < 0:
+                    break
+                pos = close + 3
+            continue
+        try:
+            value, pos, repaired = reader.read(start)
+            shapes = calls_in(value, start, source.tool_names)
+            if shapes and _MORE_PAIRS.match(text, pos):
+                raise Unreadable("malformed-json", f"The JSON goes on after it was closed at offset {pos}.", pos)
+        except Unreadable as fault:
+            if calls:
+                break
+            if text[:start].isspace() or start == 0 or _NAME_KEY.search(text, start, fault.position + 1):
+                raise
+            if fault.rule == "cut-off":
+                break
+            pos = max(fault.position, start + 1)
+            continue
+        if shapes and not is_shown(text, start, pos):
+            found = [shape.found("json", start, pos, repaired=repaired) for shape in shapes]
+            if (
+                calls
+                and (found[0].name, found[0].args) != (calls[-1].name, calls[-1].args)
+                and is_choice(text[calls[-1].end : start])
+            ):
+                message = f"The text takes back or offers a choice between the actions at offsets {calls[-1].start} and {start}."
+                raise Unreadable("ambiguous", message, start)
+            calls += found
+    return calls

@@ -1,0 +1,56 @@
+"""Tells a call from one that the text merely shows: an example, a format, a quotation in the middle of a sentence."""
+
+from __future__ import annotations
+
+import re
+
+_BEFORE = re.compile(
+    r"\b(?:for (?:example|instance)|e\.g\.|an? (?:\w+ )?(?:example|sample|illustration)\b(?!\.)|examples?\s*:"
+    r"|(?:example|sample) (?:call|tool|usage|format|output|json|response|action|of)\b"
+    r"|how (?:a|an|the|my|your|such)\b.{0,60}\b(?:looks?|works?|written|called|formatted)\b"
+    r"|(?:would|could|might|should|must|may) (?:look|be (?:written|called|formatted))\b|looks? like\b"
+    r"|(?:in|has|uses?|follow\w*|expects?) (?:this|the following) (?:format|form|schema|shape|structure)"
+    r"|you (?:can|could|may|might|would|should|must|need to|have to) (?:\w+ )?(?:call|use|send|write|run|invoke|emit|type)"
+    r"|(?:do not|don't|never|must not|should not|shouldn't|cannot|can't) (?:\w+ )?(?:call|use|send|run|invoke|emit|execute)"
+    r"|hypothetical(?:ly)?|(?:instead of|rather than)\s*:?\s*\Z)"
+    r"|例如|比如|示例|例子|格式如下|样例|(?:不要|不能|切勿)(?:调用|执行|运行)",
+    re.IGNORECASE,
+)
+_AFTER = re.compile(
+    r"\b(?:(?:have|has|had|did|do|will|was|were|is|am)(?: not|n['’]t)|never|not) (?:\w+ ){0,2}?"
+    r"(?:call(?:ed|ing)?|run|ran|running|execut(?:e|ed|ing)|invok(?:e|ed|ing))\b"
+    r"|\bnothing (?:was|has been|is) (?:called|run|executed|invoked)"
+    r"|\b(?:this|that|it|above)(?: (?:is|was)|['’]s) (?:\w+ )?an? (?:\w+ )?(?:example|illustration|sample|template)\b"
+    r"|以上(?:只是|仅为|是).{0,6}(?:示例|例子)|(?:没有|未|并未)(?:调用|执行|运行)",
+    re.IGNORECASE,
+)
+_FENCE_BEFORE = re.compile(r"(?:```|~~~)[\w+.-]{0,30}[ \t]{0,8}\Z")
+_FENCE_AFTER = re.compile(r"\s{0,80}(?:```|~~~)")
+_SENTENCE = re.compile(r"[.!?。！？][\"')]?\s+|[。！？]")
+_WINDOW = 400
+
+
+def is_shown(text: str, start: int, end: int) -> bool:
+    """Whether the call at `start:end` is shown rather than made. Looks at the sentence before it and the paragraph after
+    it, at most a few hundred characters each way."""
+    before = text[max(0, start - _WINDOW) : start]
+    after = text[end : end + _WINDOW]
+    fence = _FENCE_BEFORE.search(before.rstrip())
+    if fence:
+        before = before[: fence.start()]
+        if closing := _FENCE_AFTER.match(after):
+            after = after[closing.end() :]
+    elif _inside_sentence(before.rpartition("\n")[2], after.partition("\n")[0]):
+        return True
+    lead = _SENTENCE.split(before.rstrip().rpartition("\n")[2])[-1]
+    trail = after.lstrip().partition("\n\n")[0]
+    return _BEFORE.search(lead) is not None or _AFTER.search(trail) is not None
+
+
+def _inside_sentence(left: str, right: str) -> bool:
+    left, right = left.strip(), right.strip()
+    if not left or not right:
+        return False
+    if left[-1] == "`" and right[0] == "`":
+        return len(left) > 1 or len(right) > 1
+    return left[-1] not in ".:;!?。：；！？>|`，" and (right[0].islower() or right[0] in ",;)，。")

@@ -1,0 +1,331 @@
+"""Calls behind a marker of the model's own format: `<tool_call>`, `[TOOL_CALLS]`, `<｜tool▁call▁begin｜>`, `<invoke>` …
+
+One pass from left to right. A marker says that a call begins; what stands behind it says how it is written, since models
+mix the two. A wrapper around calls is itself only a marker.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from kernel.parse.gemma import read_braced
+from kernel.parse.jsonish import Json, JsonReader
+from kernel.parse.model import Found, Source, Unreadable
+from kernel.parse.pythonic import CALL_AHEAD, read_call, read_calls
+from kernel.parse.quoting import is_shown
+from kernel.parse.shape import arguments, calls_in, is_no_tool, tool_name
+from kernel.parse.stops import STOP, is_choice
+from kernel.parse.xmlcalls import read_arg_pairs, read_parameters
+
+_WRAP = (
+    r"<(?:\w{1,12}:)?(?:longcat_)?tool[_-]?(?:calls?|use)>|<function_?calls?>|<start_function_call>|<\|tool_calls?\|?>"
+    r"|<\|tool_call_start\|>|<\|action_start\|>(?:\s{0,4}<\|plugin\|>)?|<\|START_ACTION\|>|<\|tools_prefix\|>"
+    r"|<[|｜]tool[▁_]calls(?:[▁_]section)?[▁_]begin[|｜]>|\[TOOL_CALLS?\]|<(?:tools?|action|tool_code)>|\bfunctools(?=\[)"
+)
+_MARK = re.compile(
+    rf"(?P<wrap>{_WRAP})"
+    r"|(?P<function><function\s?[=(/]\s?[\"']?(?P<fname>[\w.:-]{1,128})[\"']?\)?)"
+    r"|(?P<invoke><(?:antml:|steptml:|[|｜]{1,2}DSML[|｜]{1,2}\s?)?(?:invoke|function|tool|tool_call)\s{1,4}name\s?=\s?"
+    r"[\"']?(?P<iname>[\w.:-]{1,128})[\"']?\s{0,4}(?P<empty>/)?>)"
+    r"|(?P<token><[|｜]tool[▁_]call[▁_]begin[|｜]>)"
+    r"|(?P<args>\[ARGS\])"
+    r"|(?P<python><\|python_tag\|>)"
+    r"|(?P<named>^>>>(?P<nname>[A-Za-z_][\w.-]{0,127})\n(?=\{)"
+    r"|<\|recipient\|>\s?(?P<rname>[A-Za-z_][\w.-]{0,127})\s{0,4}<\|content\|>\s{0,4}(?=\{)"
+    r"|✿FUNCTION✿:\s?(?P<qname>[A-Za-z_][\w.-]{0,127})\s{0,4}✿ARGS✿:\s?)"
+    r"|(?P<glued>^[A-Za-z_][\w.-]{0,127}(?=\{\s?\"))"
+    rf"|(?P<json>\{{)|{STOP}",
+    re.MULTILINE | re.IGNORECASE,
+)
+_SOFT = re.compile(r"<(?:tools?|action|tool_code|tool[_-]?use)>", re.IGNORECASE)
+_FENCE = re.compile(r"\s{0,80}(?:```|~~~)(?:\w{0,20})\s{0,8}")
+_CLOSE = (
+    r"(?:</(?:\w{1,12}:)?\w{0,20}(?:calls?|tools?|use|action|code|function)>|<function>"
+    r"|<[|｜]?/?tool[▁_]calls?(?:[▁_]section)?(?:[▁_]end)?[|｜]?>|<tool_call\|>|<end_function_call>|<\|(?:/tool_calls?|action_end"
+    r"|END_ACTION|tools_suffix|eom_id|eot_id|im_end|call)\|>)"
+)
+_END_MARK = re.compile(_CLOSE, re.IGNORECASE)
+_ENDING = re.compile(rf"[}}\]\s]{{0,40}}(?:(?:```|~~~)\s{{0,8}})?{_CLOSE}", re.IGNORECASE)
+_MORE_PAIRS = re.compile(r"""[}\s]{0,40},\s{0,40}"[^"\\\n]{1,80}"\s{0,8}:""")
+_SPACE = re.compile(r"\s*+")
+_NAME = re.compile(r"[A-Za-z_][\w.:/-]{0,127}+")
+_AFTER_NAME = re.compile(
+    r"(?:\[CALL_ID\][\w-]{1,64})?(?P<args>\[ARGS\])?\s{0,8}(?:(?:```|~~~)\w{0,20}\s{0,8})?(?P<object>\{)"
+    r"|\s{0,80}(?P<pairs><arg_key>)|\s{0,80}(?P<close></[\w:]{0,30}tool_call>)|(?P<cut>\[ARGS\])"
+)
+_ID = re.compile(
+    r"\s{0,8}(?P<id>[^<>|｜\n]{1,160}?)\s{0,8}<[|｜](?:tool[▁_]sep|tool_call_argument_begin|tool_sep)[|｜]>"
+)
+_NAMED_AFTER_SEP = re.compile(r"\s{0,8}([A-Za-z_][\w.-]{0,127})\s{0,8}(?=```|\{)")
+_BEFORE_ARGS = re.compile(r"(?P<name>[A-Za-z_][\w.-]{0,127})(?:\[CALL_ID\][\w-]{1,64})?\Z")
+_STRICT_TRIES = 32
+
+_Reading = tuple[list[Found], int] | None
+
+
+def read_tagged(source: Source) -> list[Found]:
+    """Find the marked calls of a text in order, up to an invented result or a final answer.
+
+    Raises:
+        Unreadable: the first marker is not followed by a call that can be read.
+    """
+    text, calls = source.text, list[Found]()
+    empty: re.Match[str] | None = None
+    pos, tries = 0, _STRICT_TRIES
+    while mark := _MARK.search(text, pos):
+        start, pos = mark.span()
+        if mark["final"] or mark["turn"] or (mark["result"] and calls):
+            break
+        if mark["json"]:
+            tries -= 1
+            end = _end_of_json(source, start) if tries >= 0 else pos
+            if end is None:
+                break  # a JSON action outside of any marker: not ours, and whatever follows comes after it
+            pos = end
+            continue
+        kind = mark.lastgroup if mark.lastgroup in _READERS else next((k for k in _READERS if mark[k]), None)
+        if kind is None or (text[start - 1 : start] == "`" and text[pos : pos + 1] == "`"):
+            continue
+        try:
+            reading = _READERS[kind](source, mark)
+        except Unreadable:
+            if calls:
+                break
+            raise
+        if reading is None:
+            if (
+                kind != "glued"
+                and not _SOFT.match(mark[0])
+                and (text[start - 1 : start] in ("", "\n") or mark[0][1:2] in "|｜T")
+            ):
+                empty = empty or mark
+            continue
+        found, pos = reading
+        if found and not is_shown(text, start, pos):
+            if (
+                calls
+                and (found[0].name, found[0].args) != (calls[-1].name, calls[-1].args)
+                and is_choice(text[calls[-1].end : start])
+            ):
+                message = f"The text takes back or offers a choice between the actions at offsets {calls[-1].start} and {start}."
+                raise Unreadable("ambiguous", message, start)
+            calls += [call._replace(start=start) if i == 0 else call for i, call in enumerate(found)]
+            calls[-1] = calls[-1]._replace(end=pos)
+    if not calls and empty:
+        message = f"The marker {empty[0][:40]!r} at offset {empty.start()} announces a call that does not follow."
+        raise Unreadable("malformed-call", message, empty.start())
+    return calls
+
+
+def _end_of_json(source: Source, start: int) -> int | None:
+    """The end of unmarked JSON, whose strings may hold markers; None where it is an action."""
+    try:
+        value, end, _ = JsonReader(source.text).read(start)
+        return None if calls_in(value, start, source.tool_names) else end
+    except Unreadable:
+        return start + 1
+
+
+# -- what may stand behind a marker ------------------------------------------------------------------------------------
+
+
+def _wrap(source: Source, mark: re.Match[str]) -> _Reading:
+    text, family = source.text, _family(mark[0])
+    pos = _skip(text, mark.end())
+    if fence := _FENCE.match(text, pos):
+        pos = fence.end()
+    char = text[pos : pos + 1]
+    if char == "{" or (char == "[" and text[_skip(text, pos + 1) : _skip(text, pos + 1) + 1] in ("{", "]")):
+        return _json_calls(source, pos, family, soft=_SOFT.match(mark[0]) is not None)
+    if CALL_AHEAD.match(text, _skip(text, pos + 1) if char == "[" else pos):
+        calls, end = read_calls(text, pos, "pythonic", source.tool_names)
+        return calls, _ending(text, end)
+    if text.startswith("call:", pos):
+        return read_braced(text, pos + 5, source.tool_names, _END_MARK)
+    if name := _NAME.match(text, pos):
+        return _after_name(source, name, family)
+    return None
+
+
+def _after_name(source: Source, name: re.Match[str], family: str) -> _Reading:
+    text, after = source.text, _AFTER_NAME.match(source.text, name.end())
+    if after is None or is_no_tool(name[0]):
+        return None
+    plain = tool_name(name[0], source.tool_names)
+    if after["object"]:
+        args, end, repaired = _object(text, after.start("object"))
+        return [Found(plain, args, family, name.start(), end, repaired)], _ending(text, end)
+    if after["cut"]:
+        raise Unreadable("cut-off", f"The call at offset {name.start()} has no arguments behind [ARGS].", after.end())
+    read = read_arg_pairs(text, name.end())
+    return [Found(plain, read.args, "glm", name.start(), read.end, read.repaired)], read.end
+
+
+def _function(source: Source, mark: re.Match[str]) -> _Reading:
+    """`<function=f>{…}</function>`, with or without its `>`, `=` or parentheses, or with parameter tags."""
+    text, name = source.text, tool_name(mark["fname"], source.tool_names)
+    pos = _skip(text, mark.end())
+    while text[pos : pos + 1] in (">", "=", "(", ",") and pos < mark.end() + 6:
+        pos = _skip(text, pos + 1)
+    if text[pos : pos + 1] == "{":
+        args, end, repaired = _object(text, pos)
+        end = end + 1 if text[end : end + 1] == ")" else end
+        return [Found(name, args, "llama", mark.start(), end, repaired)], _ending(text, end)
+    read = read_parameters(text, pos, entities=False)
+    return [Found(name, read.args, "qwen-xml", mark.start(), read.end, read.repaired)], read.end
+
+
+def _invoke(source: Source, mark: re.Match[str]) -> _Reading:
+    text, name = source.text, tool_name(mark["iname"], source.tool_names)
+    if mark["empty"]:
+        return [Found(name, {}, "invoke", mark.start(), mark.end())], mark.end()
+    pos = _skip(text, mark.end())
+    if text[pos : pos + 1] == "{":
+        args, end, repaired = _object(text, pos)
+        return [Found(name, args, "invoke", mark.start(), end, repaired)], _ending(text, end)
+    read = read_parameters(text, pos, entities="DSML" not in mark[0])
+    return [Found(name, read.args, "invoke", mark.start(), read.end, read.repaired)], read.end
+
+
+def _token(source: Source, mark: re.Match[str]) -> _Reading:
+    """DeepSeek's and Kimi's call: an id or name, a separator, the arguments, perhaps fenced."""
+    text, head = source.text, _ID.match(source.text, mark.end())
+    if head is None:
+        return None
+    pos, name, family = head.end(), head["id"], "kimi" if "argument" in head[0] else "deepseek"
+    if name == "function" and (after := _NAMED_AFTER_SEP.match(text, pos)):
+        pos, name = after.end(), after[1]
+    if fence := _FENCE.match(text, pos):
+        pos = fence.end()
+    args, end, repaired = _object(text, _skip(text, pos))
+    name = tool_name(name, source.tool_names, indexed=family == "kimi")
+    return [Found(name, args, family, mark.start(), end, repaired)], _ending(text, end)
+
+
+def _args(source: Source, mark: re.Match[str]) -> _Reading:
+    """Mistral's `name[ARGS]{…}` without its own marker in front."""
+    start = max(0, mark.start() - 200)
+    name = _BEFORE_ARGS.search(source.text[start : mark.start()])
+    if name is None:
+        return None
+    args, end, repaired = _object(source.text, _skip(source.text, mark.end()))
+    return [
+        Found(tool_name(name["name"], source.tool_names), args, "mistral", start + name.start(), end, repaired)
+    ], end
+
+
+def _python(source: Source, mark: re.Match[str]) -> _Reading:
+    """Behind `<|python_tag|>`: JSON calls, one built-in call, or code that an end-of-message token closes."""
+    text, pos = source.text, _skip(source.text, mark.end())
+    if text[pos : pos + 1] == "{":
+        return _json_calls(source, pos, "llama", soft=False)
+    code_end = text.find("<|eom_id|>", pos)
+    if CALL_AHEAD.match(text, pos):
+        try:
+            call = read_call(text, pos)
+            name = tool_name(call.name.removesuffix(".call"), source.tool_names)
+            if call.keyworded and text[call.end :].lstrip()[:2] in ("", "<|", ";"):
+                return [Found(name, call.args, "llama", pos, call.end)], _ending(text, call.end)
+        except Unreadable as fault:
+            if code_end < 0 or fault.rule == "cut-off":
+                raise
+    if code_end <= pos:
+        return None
+    return [Found("python", {"code": text[pos:code_end].strip()}, "llama", pos, code_end)], code_end + 10
+
+
+def _named(source: Source, mark: re.Match[str]) -> _Reading:
+    name = mark["nname"] or mark["rname"] or mark["qname"]
+    if name == "all" or source.text[mark.end() : mark.end() + 1] != "{":
+        return None
+    args, end, repaired = _object(source.text, mark.end())
+    family = "qwen-agent" if mark["qname"] else "functionary"
+    return [Found(tool_name(name, source.tool_names), args, family, mark.start(), end, repaired)], end
+
+
+def _glued(source: Source, mark: re.Match[str]) -> _Reading:
+    """`f{…}</function>`: the opening tag is lost, the closing one marks the call."""
+    try:
+        args, end, repaired = _object(source.text, mark.end())
+    except Unreadable:
+        return None
+    if not source.text.startswith("</function>", _skip(source.text, end)):
+        return None
+    return [Found(tool_name(mark[0], source.tool_names), args, "llama", mark.start(), end, repaired)], _ending(
+        source.text, end
+    )
+
+
+_READERS: dict[str, Callable[[Source, re.Match[str]], _Reading]] = {
+    "wrap": _wrap,
+    "function": _function,
+    "invoke": _invoke,
+    "token": _token,
+    "args": _args,
+    "python": _python,
+    "named": _named,
+    "glued": _glued,
+}
+
+
+# -- helpers -----------------------------------------------------------------------------------------------------------
+
+
+def _json_calls(source: Source, pos: int, family: str, *, soft: bool) -> _Reading:
+    """JSON actions one behind the other, up to the closing tag."""
+    text, reader, calls = source.text, JsonReader(source.text, _END_MARK), list[Found]()
+    while True:
+        start = pos
+        try:
+            value, pos, repaired = reader.read(start)
+            closed = _ENDING.match(text, pos)
+            shapes = calls_in(value, start, source.tool_names, wrapped=closed is not None)
+            if _MORE_PAIRS.match(text, pos):
+                raise Unreadable("malformed-json", f"The JSON goes on after it was closed at offset {pos}.", pos)
+        except Unreadable:
+            if calls:
+                return calls, pos
+            raise
+        if not shapes:
+            if calls or soft or value == []:
+                return calls or None, pos  # type: ignore[return-value]
+            raise Unreadable("malformed-call", f"The JSON at offset {start} names no tool with arguments.", start)
+        calls += [shape.found(family, start, pos, repaired=repaired) for shape in shapes]
+        if closed:
+            return calls, closed.end()
+        at = _skip(text, pos)
+        at = _skip(text, at + 1) if text[at : at + 1] in (",", ";") else at
+        if text[at : at + 1] != "{":
+            return calls, pos
+        pos = at
+
+
+def _object(text: str, pos: int) -> Json:
+    """The arguments object at `pos`."""
+    if text[pos : pos + 1] not in ("{", "[", '"'):
+        if pos >= len(text):
+            raise Unreadable("cut-off", "The text ends where the arguments of a call are missing.", len(text))
+        raise Unreadable("malformed-call", f"Expected the arguments of a call at offset {pos}.", pos)
+    value, end, repaired = JsonReader(text, _END_MARK).read(pos)
+    args, unwrapped = arguments(value, pos, text_allowed=False)
+    if _MORE_PAIRS.match(text, end):
+        raise Unreadable("malformed-json", f"The JSON goes on after it was closed at offset {end}.", end)
+    return Json(args, end, repaired or unwrapped)
+
+
+def _ending(text: str, pos: int) -> int:
+    closing = _ENDING.match(text, pos)
+    return closing.end() if closing else pos
+
+
+def _skip(text: str, pos: int) -> int:
+    match = _SPACE.match(text, pos)
+    return match.end() if match else pos
+
+
+def _family(marker: str) -> str:
+    lowered = marker.lower()
+    if "[tool_call" in lowered:
+        return "mistral"
+    return "hermes" if lowered in ("<tool_call>", "<tool_calls>") else "marked"
