@@ -8,6 +8,7 @@ from __future__ import annotations
 import binascii
 import re
 from collections.abc import Sequence
+from sys import intern
 
 import msgspec
 from msgspec import Struct
@@ -114,6 +115,7 @@ _KIND_NAMES = (
 _KINDS = {name: number for number, name in enumerate(_KIND_NAMES)}
 _STATUSES = {"STATUS_CODE_UNSET": 0, "STATUS_CODE_OK": 1, "STATUS_CODE_ERROR": 2}
 _HEX = re.compile(r"[0-9a-fA-F]+")
+_ZEROS = frozenset({"0" * 16, "0" * 32})
 
 _decode_span = msgspec.json.Decoder(SpanJson).decode
 
@@ -179,12 +181,15 @@ def to_attributes(raw: Sequence[KeyValueJson]) -> dict[str, AttributeValue]:
     attributes: dict[str, AttributeValue] = {}
     for pair in raw:
         value = pair.value
+        key = intern(pair.key)  # keys repeat on every span: one object for all of them
         if value is None:
-            attributes[pair.key] = None
+            attributes[key] = None
         elif (text := value.string_value) is not None:
-            attributes[pair.key] = text
+            attributes[key] = text
+        elif (number := value.int_value) is not None:
+            attributes[key] = int(number)
         else:
-            attributes[pair.key] = _to_value(value)
+            attributes[key] = _to_value(value)
     return attributes
 
 
@@ -223,7 +228,8 @@ def read_id(text: str | None, size: int) -> str:
             text = read_base64(text).hex()
         except ValueError:
             return text
-    return "" if text.count("0") == len(text) else text.lower()
+    text = text.lower()
+    return "" if text in _ZEROS else text
 
 
 def _enum(value: int | str | None, names: dict[str, int]) -> int:

@@ -1,0 +1,148 @@
+"""Puts spans that arrive in any order together by trace, and says what is odd about each trace."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Sequence
+
+from kernel.span import Resource, Span
+from replay.readers.model import RawTrace
+
+_HEX = "0123456789abcdef"
+
+
+class Gather:
+    """The traces of one file while it is read.
+
+    Args:
+        only: Keep the spans of these traces alone.
+    """
+
+    def __init__(self, only: Container[str] | None = None) -> None:
+        self._only = only
+        self._traces: dict[str, _Trace] = {}
+        self._notes: dict[str, None] = {}  # an ordered set: the same note is said once
+
+    def add(self, span: Span, resource: Resource) -> None:
+        """Take a span. Of two with one id the more complete is kept."""
+        trace_id = span.trace_id
+        if self._only is not None and trace_id not in self._only:
+            return
+        trace = self._traces.get(trace_id)
+        if trace is None:
+            trace = self._traces[trace_id] = _Trace(trace_id)
+        if span.span_id in trace.spans or not span.span_id:
+            trace.settle(span, resource)
+        else:
+            trace.spans[span.span_id] = span
+            trace.resources[span.span_id] = resource
+
+    def note(self, text: str, trace_id: str | None = None) -> None:
+        """Add a note for one trace, or for each trace of the file."""
+        if trace_id is None:
+            self._notes[text] = None
+        elif trace_id in self._traces:
+            self._traces[trace_id].notes[text] = None
+
+    def __len__(self) -> int:
+        return len(self._traces)
+
+    def finish(self) -> tuple[RawTrace, ...]:
+        """The traces, in order of their first span."""
+        return tuple([trace.finish(self._notes) for trace in self._traces.values()])
+
+
+class _Trace:
+    def __init__(self, trace_id: str) -> None:
+        self.trace_id = trace_id
+        self.spans: dict[str, Span] = {}
+        self.resources: dict[str, Resource] = {}
+        self.notes: dict[str, None] = {}
+
+    def settle(self, span: Span, resource: Resource) -> None:
+        """Take a span without an id, or one whose id is taken."""
+        if not span.span_id:
+            number = len(self.spans) + 1
+            while f"{number:016x}" in self.spans:
+                number += 1
+            span.span_id = f"{number:016x}"
+            self.notes[f"{label(span)} had no span id in the file and was given that one"] = None
+        elif self.spans[span.span_id] == span:
+            return
+        else:
+            kept, dropped = self.spans[span.span_id], span
+            if _completeness(span) > _completeness(kept):
+                kept, dropped = span, kept
+            text = f"{label(kept)} is in the file twice with different content; the more complete one is kept"
+            self.notes[text if kept.name == dropped.name else f"{text}, the one named {dropped.name!r} is not"] = None
+            if kept is not span:
+                return
+        self.spans[span.span_id] = span
+        self.resources[span.span_id] = resource
+
+    def finish(self, file_notes: Iterable[str]) -> RawTrace:
+        spans = tuple(self.spans.values())
+        notes = dict.fromkeys([*file_notes, *self.notes, *_id_notes(self.trace_id, spans), *_tree_notes(spans)])
+        return RawTrace(trace_id=self.trace_id, spans=spans, resources=self.resources, notes=tuple(notes))
+
+
+def label(span: Span) -> str:
+    """How notes name a span."""
+    return f"span {span.name!r} ({span.span_id})"
+
+
+def _completeness(span: Span) -> tuple[bool, int, int]:
+    return (span.end_ns is not None, len(span.attributes), len(span.events) + len(span.links))
+
+
+def _id_notes(trace_id: str, spans: Sequence[Span]) -> Iterable[str]:
+    if not trace_id:
+        yield _counted("has no trace id", "have no trace id", spans)
+    elif len(trace_id) != 32 or trace_id.strip(_HEX):
+        yield f"trace id {trace_id!r} is not 32 hex digits; it is kept as it is"
+    odd = [span for span in spans if len(span.span_id) != 16 or span.span_id.strip(_HEX)]
+    if odd:
+        yield _counted("has an id that is not 16 hex digits", "have ids that are not 16 hex digits", odd)
+    lossy = [span for span in spans if span.dropped]
+    if lossy:
+        lost = sum(span.dropped for span in lossy)
+        yield (
+            _counted("lost", "lost", lossy) + f": {lost} attributes, events or links were dropped before it was written"
+        )
+
+
+def _tree_notes(spans: Sequence[Span]) -> Iterable[str]:
+    parents = {span.span_id: span.parent_id for span in spans}
+    orphans = [span for span in spans if span.parent_id is not None and span.parent_id not in parents]
+    if orphans:
+        note = _counted("names a parent that is not in the file", "name parents that are not in the file", orphans)
+        yield f"{note}; the first one's parent is {orphans[0].parent_id}"
+    cyclic = _in_cycles(parents)
+    if cyclic:
+        members = [span for span in spans if span.span_id in cyclic]
+        yield _counted("is its own ancestor", "are their own ancestors", members)
+
+
+def _in_cycles(parents: dict[str, str | None]) -> set[str]:
+    """The ids that are their own ancestors. O(spans)."""
+    done: set[str] = set()
+    cyclic: set[str] = set()
+    for start, parent in parents.items():
+        if parent is None or parent in done or parent not in parents:
+            done.add(start)
+            continue
+        path: dict[str, None] = {}
+        at: str | None = start
+        while at is not None and at in parents and at not in done and at not in path:
+            path[at] = None
+            at = parents[at]
+        if at in path:
+            walk = list(path)
+            cyclic.update(walk[walk.index(at) :])
+        done.update(path)
+    return cyclic
+
+
+def _counted(one: str, many: str, spans: Sequence[Span]) -> str:
+    if len(spans) == 1:
+        return f"{label(spans[0])} {one}"
+    return f"{len(spans)} spans {many}, the first is {label(spans[0])}"
