@@ -1,0 +1,281 @@
+"""Act: the security boundary. `dispatch` is the only way to a tool: one pipeline, each stage a function named for it.
+
+    lookup → schema → policy → allowance → repeat → approval → run → present
+
+The first stage that refuses decides. Idempotency, pace, deadline and isolation belong to `run`, behind the `Tools`
+seam. Whatever happens, a call gets exactly one `CallRecord`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+import inspect
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from kernel.canonical import canonical_json, compact_json, digest
+from kernel.guard import LoopGuard
+from kernel.ledger import idempotency_key
+from kernel.limits import Spending
+from kernel.observation import ArtifactError, ArtifactStore, show
+from kernel.run import Approval, Call, CallRecord, Decision, RunHead, ToolFault
+from kernel.seams import Invocation, Tools
+from kernel.texts import Texts
+from kernel.tools import Tool
+from kernel.trace import NullTracer, Tracer
+from kernel.transcript import READ_RANGE, result_text, shown_text
+
+Confirm = Callable[[str, dict[str, Any]], bool | Awaitable[bool]]
+_MAX_ERROR_CHARS = 2000
+_NAMES_SHOWN = 40
+
+
+class Dispatcher:
+    """Runs the calls of a run's decisions."""
+
+    def __init__(
+        self,
+        head: RunHead,
+        tools: Mapping[str, Tool],
+        port: Tools,
+        *,
+        guard: LoopGuard,
+        spending: Spending,
+        texts: Texts,
+        confirm: Confirm | None,
+        tracer: Tracer | None = None,
+    ) -> None:
+        self._head = head
+        self._tools = tools
+        self._port = port
+        self._guard = guard
+        self._spending = spending
+        self._texts = texts
+        self._confirm = confirm
+        self._tracer = tracer or NullTracer()
+        self._artifacts = ArtifactStore(limit=max(head.context.max_observation_chars, 2), language=head.language)
+        self._counts: dict[str, int] = {}
+        self._position = 0
+
+    async def act(self, step: int, decision: Decision, left_s: float | None) -> tuple[CallRecord, ...]:
+        """Run the calls of a decision; results in call order, also where they ran together."""
+        calls = decision.calls
+        if len(calls) == 1:
+            records = [await self._traced(calls[0], step, 0, decision, left_s)]
+        elif self._port.concurrent and not any(self._has_effect(call) for call in calls):
+            records = await _together(
+                [self._traced(call, step, position, decision, left_s) for position, call in enumerate(calls)]
+            )
+        else:
+            records = [await self._traced(call, step, i, decision, left_s) for i, call in enumerate(calls)]
+        return tuple([self._present(record) for record in records])
+
+    async def _traced(
+        self, call: Call, step: int, position: int, decision: Decision, left_s: float | None
+    ) -> CallRecord:
+        self._tracer.call_started(step, position, call)
+        try:
+            record = await self.dispatch(call, step, position, decision.estimated_cost, left_s)
+        except BaseException as error:
+            fault = ToolFault(type=type(error).__name__, message="the run was cancelled during this call")
+            self._tracer.call_ended(step, position, CallRecord(call=call, outcome="cancelled", error=fault))
+            raise
+        self._tracer.call_ended(step, position, record)
+        return record
+
+    async def dispatch(
+        self, call: Call, step: int, position: int, estimated_cost: float | None, left_s: float | None
+    ) -> CallRecord:
+        """One call through the pipeline."""
+        tool = self._tools.get(call.name)
+        if tool is None:
+            return self._unknown(call)
+        refused = self._schema(call, tool) or self._policy(call, tool) or self._allowance(call, tool)
+        if refused is not None:
+            return refused
+        if (answered := self._repeat(call, tool)) is not None:
+            return answered
+        approval, refused = await self._approval(call, tool, step, position, estimated_cost)
+        if refused is not None:
+            return refused
+        return await self._run(call, tool, step, position, approval, left_s)
+
+    # ---- the stages
+
+    def _unknown(self, call: Call) -> CallRecord:
+        names = list(self._tools)
+        close = difflib.get_close_matches(call.name, names, n=1)
+        nearest = self._texts.say("tool.nearest", name=close[0]) if close else ""
+        listed = ", ".join(names[:_NAMES_SHOWN]) or "-"
+        text = self._texts.say("tool.unknown", name=call.name[:200], names=listed, nearest=nearest)
+        return _refusal(call, "unknown_tool", "unknown_tool", text)
+
+    def _schema(self, call: Call, tool: Tool) -> CallRecord | None:
+        if call.fault is None:
+            if tool.schema.is_valid(call.args):
+                return None
+            return _refusal(call, "bad_args", "bad-args", self._texts.say("tool.bad_json", **self._about(tool, "")))
+        if call.fault.rule == "bad-args":
+            about = {"name": tool.name, "problems": call.fault.message, "schema": compact_json(tool.spec.parameters)}
+            text = self._texts.say("tool.bad_args", **about)
+        elif call.fault.rule == "repaired":
+            text = call.fault.message
+        else:
+            text = self._texts.say("tool.bad_json", **self._about(tool, call.fault.message))
+        return _refusal(call, "bad_args", call.fault.rule, text)
+
+    def _about(self, tool: Tool, message: str) -> dict[str, object]:
+        return {"name": tool.name, "message": message, "schema": compact_json(tool.spec.parameters)}
+
+    def _policy(self, call: Call, tool: Tool) -> CallRecord | None:
+        policy = self._head.policy
+        if policy.mode == "full" or not tool.spec.side_effect:
+            return None
+        if policy.mode == "allowlist" and call.name in policy.allow:
+            return None
+        key = f"tool.denied.{policy.mode}"
+        text = self._texts.say(key, name=call.name, names=", ".join(policy.allow) or "-")
+        return _refusal(call, "denied", policy.mode, text)
+
+    def _allowance(self, call: Call, tool: Tool) -> CallRecord | None:
+        used = self._counts.get(call.name, 0)
+        if tool.spec.max_calls is not None and used >= tool.spec.max_calls:
+            text = self._texts.say("tool.denied.calls", name=call.name, limit=tool.spec.max_calls)
+            return _refusal(call, "denied", "max_calls", text)
+        return None
+
+    def _repeat(self, call: Call, tool: Tool) -> CallRecord | None:
+        if tool.spec.volatile:
+            return None
+        seen = self._guard.repeats_last(call)
+        if seen is None:
+            return None
+        text = self._texts.say("guard.answered", name=call.name, step=seen.step, text=shown_text(seen.record))
+        return CallRecord(
+            call=call, outcome="duplicate", result=seen.record.result, shown=text, served_by="guard"
+        )
+
+    async def _approval(
+        self, call: Call, tool: Tool, step: int, position: int, estimated_cost: float | None
+    ) -> tuple[Approval | None, CallRecord | None]:
+        left = self._spending.left_usd()
+        too_costly = estimated_cost is not None and left is not None and estimated_cost > left
+        if not too_costly and (not tool.spec.side_effect or self._confirm is None):
+            return None, None
+        token = approval_token(call, step, position)
+        approved = self._confirm is not None and await self._ask(call)
+        approval = Approval(approved=approved, token=token, reason="cost" if too_costly else "side_effect")
+        if approved:
+            return approval, None
+        if too_costly:
+            text = self._texts.say("tool.denied.cost", name=call.name, estimate=f"{estimated_cost:g}", left=f"{left:g}")
+        else:
+            text = self._texts.say("tool.denied.confirm", name=call.name)
+        return None, _refusal(call, "denied", "not_approved", text, approval)
+
+    async def _ask(self, call: Call) -> bool:
+        assert self._confirm is not None
+        answer = self._confirm(call.name, _copy(call.args))
+        return bool(await answer) if inspect.isawaitable(answer) else bool(answer)
+
+    async def _run(
+        self, call: Call, tool: Tool, step: int, position: int, approval: Approval | None, left_s: float | None
+    ) -> CallRecord:
+        if approval is not None and approval.token != approval_token(call, step, position):
+            return _refusal(call, "denied", "approval_mismatch", self._texts.say("tool.denied.confirm", name=call.name))
+        self._counts[call.name] = self._counts.get(call.name, 0) + 1
+        key = None
+        if tool.spec.side_effect:
+            place = self._position if tool.spec.idempotency == "position" else None
+            self._position += 1
+            key = idempotency_key(self._head.run_id, call.name, canonical_json(call.args), place)
+        if call.name == READ_RANGE and tool.function is read_range:
+            done = self._read_range(call)
+        else:
+            done = await self._port.invoke(tool, call, step=step, position=position, key=key, left_s=left_s)
+        shown = self._explain(call, tool, done, left_s)
+        return CallRecord(
+            call=call,
+            outcome=done.outcome,
+            result=done.result,
+            error=done.error,
+            shown=shown,
+            key=key,
+            approval=approval,
+            served_by=done.served_by,
+        )
+
+    def _read_range(self, call: Call) -> Invocation:
+        try:
+            return Invocation(outcome="ok", result=self._artifacts.read_range(**call.args))
+        except ArtifactError as error:
+            return Invocation(outcome="error", error=ToolFault(type="ArtifactError", message=str(error)))
+
+    def _explain(self, call: Call, tool: Tool, done: Invocation, left_s: float | None) -> str | None:
+        """The text for the model where the result alone does not say what happened."""
+        say, name = self._texts.say, call.name
+        match done.outcome:
+            case "ok":
+                return None
+            case "duplicate":
+                return say("tool.duplicate", name=name, text=result_text(done.result))
+            case "timeout":
+                limits = [s for s in (tool.spec.timeout_s, left_s) if s is not None]
+                key = "tool.timeout_effect" if tool.spec.side_effect else "tool.timeout"
+                return say(key, name=name, seconds=f"{min(limits, default=0):.3g}")
+            case "unknown_outcome":
+                return say("tool.unknown_outcome", name=name)
+            case "cancelled":
+                return say("tool.cancelled", name=name)
+            case "denied":
+                return say("tool.conflict", name=name)
+            case _:
+                error = done.error or ToolFault(type=done.outcome, message="")
+                return say("tool.error", name=name, type=error.type, message=error.message[:_MAX_ERROR_CHARS])
+
+    def _present(self, record: CallRecord) -> CallRecord:
+        """Bound what is shown; what does not fit is kept as an artifact that `read_range` reads."""
+        text = shown_text(record)
+        limit = self._head.context.max_observation_chars
+        if len(text) <= limit:
+            return record
+        handle = self._artifacts.put(text) if READ_RANGE in self._tools else None
+
+        def mark(cut: int, total: int, handle: str | None, language: str, *, start: int) -> str:
+            rest = self._texts.say("cut.rest", handle=handle, start=start) if handle is not None else ""
+            return self._texts.say("cut", cut=cut, total=total, rest=rest)
+
+        shown = show(text, limit=limit, handle=handle, language=self._head.language, mark=mark)
+        return msgspec.structs.replace(record, shown=shown.text, artifact=handle)
+
+    def _has_effect(self, call: Call) -> bool:
+        tool = self._tools.get(call.name)
+        return tool is not None and tool.spec.side_effect
+
+
+def read_range(handle: str, start: int = 0, length: int | None = None) -> str:
+    """Stands for the built-in tool in a registry; dispatch reads the run's own artifacts."""
+    raise RuntimeError("read_range is answered by dispatch")
+
+
+def approval_token(call: Call, step: int, position: int) -> str:
+    """What an approval is bound to: tool, arguments, and this one call."""
+    return digest(f"{call.name}\x00{canonical_json(call.args)}\x00{step}\x00{position}")
+
+
+def _refusal(call: Call, outcome: Any, kind: str, text: str, approval: Approval | None = None) -> CallRecord:
+    return CallRecord(
+        call=call, outcome=outcome, error=ToolFault(type=kind, message=text), shown=text, approval=approval
+    )
+
+
+def _copy(args: dict[str, Any]) -> dict[str, Any]:
+    return dict(msgspec.json.decode(compact_json(args)))
+
+
+async def _together(work: list[Any]) -> list[CallRecord]:
+    """Await all in one task group: a cancelled run cancels and awaits every one of them."""
+    return list(await asyncio.gather(*work))

@@ -1,0 +1,61 @@
+"""The caller's trace, and ours as the ambient one around user code. Costs nothing where OpenTelemetry is not in use.
+
+Only the API is touched, and only if the process has imported it: without it there can be no caller's trace to join.
+"""
+
+from __future__ import annotations
+
+import sys
+from contextvars import ContextVar
+from contextvars import Token as VarToken
+from typing import Any, NamedTuple
+
+outgoing_headers: ContextVar[dict[str, str]] = ContextVar("tracefirst_outgoing_headers", default={})
+"""Headers that a model client adds to its requests: `traceparent` of the span that waits for the answer."""
+
+
+class Token(NamedTuple):
+    """What `detach` needs to undo an `attach`."""
+
+    headers: VarToken[dict[str, str]]
+    context: Any
+
+
+class Parent(NamedTuple):
+    """The span that was current where a run started."""
+
+    trace_id: str
+    span_id: str
+
+
+def current_parent() -> Parent | None:
+    """The caller's span, if OpenTelemetry is in use and one is current."""
+    trace = sys.modules.get("opentelemetry.trace")
+    if trace is None:
+        return None
+    context = trace.get_current_span().get_span_context()
+    if not context.is_valid:
+        return None
+    return Parent(f"{context.trace_id:032x}", f"{context.span_id:016x}")
+
+
+def attach(trace_id: str, span_id: str) -> Token:
+    """Make our span current in this task or thread; user code runs next. Undo with `detach` in the same frame."""
+    headers = outgoing_headers.set({"traceparent": f"00-{trace_id}-{span_id}-01"})
+    trace = sys.modules.get("opentelemetry.trace")
+    if trace is None:
+        return Token(headers, None)
+    from opentelemetry import context as otel_context
+
+    remote = trace.SpanContext(int(trace_id, 16), int(span_id, 16), is_remote=False, trace_flags=trace.TraceFlags(1))
+    current = trace.set_span_in_context(trace.NonRecordingSpan(remote))
+    return Token(headers, otel_context.attach(current))
+
+
+def detach(token: Token) -> None:
+    """Undo `attach`."""
+    outgoing_headers.reset(token.headers)
+    if token.context is not None:
+        from opentelemetry import context as otel_context
+
+        otel_context.detach(token.context)

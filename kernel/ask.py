@@ -1,0 +1,151 @@
+"""Ask the model: one reserved call, its transport errors retried with backoff inside the budgets, settled after."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from kernel.canonical import valid_text
+from kernel.errors import ModelError
+from kernel.messages import Reply, ToolCall
+from kernel.read import Prompt
+from kernel.run import Attempt, Chat, StopReason
+from kernel.seams import DeadlineExceeded
+
+if TYPE_CHECKING:
+    from kernel.loop import Loop
+
+FIRST_WAIT_S = 0.5
+MAX_WAIT_S = 60.0
+"""A server that asks for a longer pause is not waited for: the run ends and says so."""
+
+DEADLINE = "deadline"
+_MAX_MESSAGE_CHARS = 500
+
+
+async def ask(loop: Loop, step: int, prompt: Prompt) -> tuple[Chat, tuple[StopReason, str] | None]:
+    """Get a reply. Without one, the second value says why the run must stop."""
+    chat = Chat(kept=prompt.request.kept, new=prompt.new, condensed=prompt.condensed)
+    digest = loop.tracer.chat_started(step, chat)
+    attempts: list[Attempt] = []
+    reply: Reply | None = None
+    stop: tuple[StopReason, str] | None = None
+    while reply is None and stop is None:
+        elapsed_ns = attempts[-1].elapsed_ns if attempts else loop.elapsed_ns()
+        waited_s = (attempts[-1].wait_s or 0.0) if attempts else 0.0
+        left_s = _left(loop, elapsed_ns, waited_s)
+        token = loop.tracer.enter(step, None)
+        try:
+            reply = clean(await loop.seams.clock.within(left_s, loop.seams.model.complete(prompt.request)))
+        except DeadlineExceeded:
+            error = ModelError("the wall clock of the run ran out", kind=DEADLINE, retryable=False)
+        except ModelError as failed:
+            error = failed
+        except asyncio.CancelledError as cancelled:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            error = _foreign(cancelled)
+        except Exception as failed:
+            error = _foreign(failed)
+        finally:
+            loop.tracer.leave(token)
+        if reply is None:
+            attempt, stop = _failed(loop, step, attempts, error)
+            attempts.append(attempt)
+            if _was_processed(error):
+                loop.spending.settle(None, prompt.estimated_tokens)
+            if stop is None:
+                stop = _reserve_again(loop, prompt)
+            if stop is None and attempt.wait_s:
+                await loop.seams.clock.sleep(attempt.wait_s)
+    if reply is not None:
+        loop.spending.settle(reply, prompt.estimated_tokens)
+    chat = Chat(
+        kept=chat.kept,
+        new=chat.new,
+        digest=digest,
+        condensed=chat.condensed,
+        reply=reply,
+        attempts=tuple(attempts),
+    )
+    loop.tracer.chat_ended(step, chat)
+    return chat, stop
+
+
+def clean(reply: Reply) -> Reply:
+    """The reply with valid Unicode: nearly always the very same object."""
+    if not isinstance(reply, Reply):
+        raise TypeError(f"the model must return a Reply, it returned {type(reply).__name__}")
+    texts = (reply.text, reply.reasoning or "", reply.refusal or "", *(c.arguments + c.name for c in reply.tool_calls))
+    if all(text.isascii() or text == valid_text(text) for text in texts):
+        return reply
+    return Reply(
+        text=valid_text(reply.text),
+        tool_calls=tuple(
+            ToolCall(name=valid_text(c.name), arguments=valid_text(c.arguments), id=valid_text(c.id))
+            for c in reply.tool_calls
+        ),
+        reasoning=None if reply.reasoning is None else valid_text(reply.reasoning),
+        finish_reason=reply.finish_reason,
+        refusal=None if reply.refusal is None else valid_text(reply.refusal),
+        usage=reply.usage,
+        model=reply.model,
+        response_id=reply.response_id,
+    )
+
+
+def _foreign(error: BaseException) -> ModelError:
+    return ModelError(str(error), kind=type(error).__name__, retryable=False)
+
+
+def _was_processed(error: ModelError) -> bool:
+    """Whether the provider may have charged for a failed attempt; when in doubt it has."""
+    return error.kind in ("timeout", "transport", "bad_response", "server", DEADLINE)
+
+
+def _left(loop: Loop, elapsed_ns: int, waited_s: float) -> float | None:
+    timeout_s = loop.head.budget.timeout_s
+    return None if timeout_s is None else max(timeout_s - elapsed_ns / 1e9 - waited_s, 0.0)
+
+
+def _reserve_again(loop: Loop, prompt: Prompt) -> tuple[StopReason, str] | None:
+    refused = loop.spending.reserve(prompt.estimated_tokens)
+    return None if refused is None else (refused, "another attempt at the model call does not fit the budget")
+
+
+def _failed(
+    loop: Loop, step: int, attempts: list[Attempt], error: ModelError
+) -> tuple[Attempt, tuple[StopReason, str] | None]:
+    """Book a failed attempt: how long to wait, or why to stop."""
+    number = len(attempts) + 1
+    elapsed_ns = loop.seams.clock.now("attempt", step, number) - loop.started_ns()
+    attempt = Attempt(
+        kind=error.kind,
+        message=valid_text(str(error))[:_MAX_MESSAGE_CHARS],
+        status=error.status,
+        retry_after_s=error.retry_after_s,
+        retryable=error.retryable,
+        elapsed_ns=elapsed_ns,
+    )
+    if error.kind == DEADLINE:
+        return attempt, ("timeout", f"timeout_s={loop.head.budget.timeout_s:g} ran out during a model call")
+    detail = f"{error.kind}: {attempt.message}"
+    if not error.retryable or number > loop.head.budget.model_retries:
+        return attempt, ("model_error", f"{detail} (attempt {number})")
+    wait_s = FIRST_WAIT_S * 2 ** (number - 1) if error.retry_after_s is None else error.retry_after_s
+    left_s = _left(loop, elapsed_ns, 0.0)
+    if wait_s > MAX_WAIT_S or (left_s is not None and wait_s >= left_s):
+        return attempt, ("model_error", f"{detail}; the wait of {wait_s:g} s before the next attempt is too long")
+    return (
+        Attempt(
+            kind=attempt.kind,
+            message=attempt.message,
+            status=attempt.status,
+            retry_after_s=attempt.retry_after_s,
+            retryable=True,
+            wait_s=wait_s,
+            elapsed_ns=elapsed_ns,
+        ),
+        None,
+    )

@@ -1,0 +1,200 @@
+"""Evaluate: what a reply means. A total function of reply and tool schemas to a `Decision`; it never raises.
+
+Structured calls come first; text is parsed where there are none, in both protocols. A reply that was cut off, filtered
+or refused is a fault whatever it holds: nothing of it is run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec import Struct
+
+from kernel.canonical import compact_json, parse_json, to_jsonable, valid_text
+from kernel.messages import Reply, ToolCall
+from kernel.parse import parse, parse_arguments
+from kernel.run import Call, Decision, Fault, Protocol
+from kernel.schema import Violation
+from kernel.texts import Texts
+from kernel.tools import Tool
+from kernel.transcript import FINISH, identified
+from kernel.violation import ABSENT
+
+_CUT = ("length", "max_tokens", "MAX_TOKENS")
+_FILTERED = ("content_filter", "safety", "SAFETY")
+_FINISH_NAMES = (FINISH, "final_answer")
+_MAX_VALUE_CHARS = 200
+
+
+class Rules(Struct, frozen=True, kw_only=True):
+    """What a reply is read against."""
+
+    protocol: Protocol
+    tools: Mapping[str, Tool]
+    texts: Texts
+    require_finish: bool = False
+
+
+def evaluate(reply: Reply, rules: Rules, step: int = 1) -> Decision:
+    """Read a reply as calls, a finish or a fault."""
+    say = rules.texts.say
+    thought = reply.reasoning or ""
+    if reply.refusal is not None:
+        return _fault("refusal", say("fault.refusal", text=reply.refusal), thought)
+    if reply.finish_reason in _CUT:
+        return _fault("cut-off", say("fault.length"), thought)
+    if reply.finish_reason in _FILTERED:
+        return _fault("filtered", say("fault.filter"), thought)
+    if reply.tool_calls:
+        return _structured(reply, rules, step)
+    if not reply.text.strip():
+        return _fault("blank", say("fault.blank"), thought)
+    return _text(reply, rules)
+
+
+def _fault(rule: str, message: str, thought: str = "", position: int = -1) -> Decision:
+    return Decision(kind="fault", thought=thought, fault=Fault(rule=rule, message=message, position=position))
+
+
+def _structured(reply: Reply, rules: Rules, step: int) -> Decision:
+    thought = reply.text.strip() or reply.reasoning or ""
+    calls = identified(reply.tool_calls, step)
+    if len(calls) == 1 and calls[0].name == FINISH and FINISH not in rules.tools:
+        args, _, fault = parse_arguments(calls[0].arguments)
+        if fault is not None or args is None:
+            message = fault.message if fault is not None else rules.texts.say("fault.blank_finish")
+            return _fault("finish-arguments", message, thought)
+        return _finish(args, thought, "structured", rules)
+    return Decision(
+        kind="calls", thought=thought, family="structured", calls=tuple(_read_call(call, rules) for call in calls)
+    )
+
+
+def _read_call(call: ToolCall, rules: Rules) -> Call:
+    try:
+        args = parse_json(call.arguments)
+        repaired, fault = False, None
+        if not isinstance(args, dict):
+            args, repaired, fault = parse_arguments(call.arguments)
+    except ValueError:
+        args, repaired, fault = parse_arguments(call.arguments)
+    if fault is not None or args is None:
+        message = fault.message if fault is not None else ""
+        position = fault.position if fault is not None else -1
+        found = Fault(rule=fault.rule if fault is not None else "not-an-object", message=message, position=position)
+        return Call(name=call.name, id=call.id, raw=valid_text(call.arguments), fault=found)
+    return checked(call.name, _clean(args), rules, id=call.id, raw=call.arguments, repaired=repaired)
+
+
+def checked(name: str, args: dict[str, Any], rules: Rules, *, id: str, raw: str, repaired: bool) -> Call:
+    """A call with its arguments coerced and validated; what does not fit becomes its fault."""
+    tool = rules.tools.get(name)
+    kept = raw if raw != compact_json(args) else None
+    if tool is None:
+        return Call(name=name, args=args, id=id, raw=kept, repaired=repaired)
+    if tool.schema.is_valid(args):
+        fault = None
+        if repaired and tool.spec.side_effect:
+            fault = Fault(rule="repaired", message=rules.texts.say("tool.repaired", name=name))
+        return Call(name=name, args=args, id=id, raw=kept, repaired=repaired, fault=fault)
+    result = tool.schema.check(args)
+    fault = None
+    if result.violations:
+        fault = Fault(rule="bad-args", message=describe(result.violations, rules.texts))
+    elif (repaired or result.coerced) and repaired and tool.spec.side_effect:
+        fault = Fault(rule="repaired", message=rules.texts.say("tool.repaired", name=name))
+    coerced = result.args if isinstance(result.args, dict) else args
+    return Call(
+        name=name, args=coerced, id=id, raw=valid_text(raw), repaired=repaired, coerced=result.coerced, fault=fault
+    )
+
+
+def describe(violations: tuple[Violation, ...], texts: Texts) -> str:
+    """One line a violation: path, value, what was expected, the allowed values."""
+    lines = []
+    for violation in violations:
+        expected = violation.expected_zh if texts.language == "zh" else violation.expected
+        allowed = ""
+        if violation.allowed:
+            allowed = texts.say("tool.allowed", values=_short(list(violation.allowed)))
+        key = "tool.missing" if violation.value is ABSENT else "tool.problem"
+        lines.append(
+            texts.say(
+                key, path=violation.path or "/", value=_short(violation.value), expected=expected, allowed=allowed
+            )
+        )
+    return "\n".join(lines)
+
+
+def _short(value: Any) -> str:
+    text = compact_json(to_jsonable(value))
+    return text if len(text) <= _MAX_VALUE_CHARS else f"{text[:_MAX_VALUE_CHARS]}…"
+
+
+def _text(reply: Reply, rules: Rules) -> Decision:
+    parsed = parse(reply.text, finish_reason=reply.finish_reason, tool_names=rules.tools)
+    calls = parsed.calls
+    if rules.protocol == "tools":
+        # A plain answer may quote code or JSON: only what names a real tool, or insists on being a call, is one.
+        if calls and calls[0].name not in rules.tools and calls[0].name not in _FINISH_NAMES:
+            calls = ()
+        if not calls and (parsed.fault is None or parsed.fault.rule == "no-action"):
+            return _plain_answer(parsed.visible, rules)
+    if not calls:
+        fault = parsed.fault
+        if fault is None or fault.rule == "no-action":
+            return _fault("no-action", rules.texts.say("fault.no_action"), parsed.thought)
+        return _fault(fault.rule, fault.message, parsed.thought, fault.position)
+    first = calls[0]
+    ignored = tuple(call.name for call in calls[1:])
+    if first.name in _FINISH_NAMES and first.name not in rules.tools:
+        return _finish(first.args, first.thought, first.family, rules, ignored)
+    call = checked(
+        first.name,
+        _clean(first.args),
+        rules,
+        id="",
+        raw=compact_json(first.args),
+        repaired=first.repaired,
+    )
+    return Decision(
+        kind="calls",
+        thought=first.thought,
+        calls=(call,),
+        ignored=ignored,
+        family=first.family,
+        intent=first.intent,
+        estimated_cost=first.estimated_cost,
+    )
+
+
+def _plain_answer(visible: str, rules: Rules) -> Decision:
+    answer = visible.strip()
+    if not answer:
+        return _fault("blank", rules.texts.say("fault.blank"))
+    if rules.require_finish:
+        return _fault("no-action", rules.texts.say("fault.no_action"), answer)
+    return Decision(kind="finish", answer=answer, family="plain")
+
+
+def _finish(
+    args: dict[str, Any], thought: str, family: str, rules: Rules, ignored: tuple[str, ...] = ()
+) -> Decision:
+    values = list(args.values())
+    value = args.get("answer", values[0] if len(values) == 1 else (args or ""))
+    answer = value.strip() if isinstance(value, str) else compact_json(to_jsonable(value))
+    if not answer:
+        return _fault("blank-finish", rules.texts.say("fault.blank_finish"), thought)
+    return Decision(kind="finish", thought=thought, answer=valid_text(answer), family=family, ignored=ignored)
+
+
+def _clean(args: dict[str, Any]) -> dict[str, Any]:
+    """Arguments as valid Unicode; nearly always the very same object."""
+    try:
+        compact = compact_json(args)
+    except Exception:  # pragma: no cover - compact_json is total over JSON values
+        return dict(to_jsonable(args))
+    return args if compact.isascii() else dict(to_jsonable(args))
+
+

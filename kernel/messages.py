@@ -1,0 +1,141 @@
+"""What goes to a model and what comes back: messages, requests, replies, usage. Pure values; ids and times live elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal, overload
+
+from msgspec import Struct
+
+Role = Literal["system", "user", "assistant", "tool"]
+
+
+class ToolCall(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A structured call as the provider gave it. `arguments` is the raw text, also when it is not valid JSON."""
+
+    name: str
+    arguments: str
+    id: str = ""
+
+
+class Message(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One entry of the conversation with the model.
+
+    `tool_call_id` and `name` belong to role `tool`; `tool_calls` and `reasoning` to role `assistant`.
+    """
+
+    role: Role
+    content: str = ""
+    tool_calls: tuple[ToolCall, ...] = ()
+    tool_call_id: str | None = None
+    name: str | None = None
+    reasoning: str | None = None
+
+
+class Usage(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Tokens of one call in four classes. `input_tokens` includes the cached ones, `output_tokens` the reasoning ones.
+
+    `None` means the provider did not say; it is never read as zero. `estimated` marks numbers that are ours.
+    """
+
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    cache_read_tokens: int | None = None
+    cache_write_tokens: int | None = None
+    reasoning_tokens: int | None = None
+    estimated: bool = False
+
+
+class ToolSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A tool as the model sees it (`name`, `description`, `parameters`, `returns`) and as dispatch treats it."""
+
+    name: str
+    description: str = ""
+    parameters: dict[str, Any] = {}
+    returns: str = ""
+    timeout_s: float | None = None
+    side_effect: bool = False
+    volatile: bool = False
+    isolate: bool = False
+    idempotency: Literal["arguments", "position"] = "arguments"
+    max_calls: int | None = None
+    calls_per_second: float | None = None
+
+
+class ModelParams(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Parameters of a request; what is `None` is not sent. `extra` goes to the provider as it is."""
+
+    model: str = ""
+    temperature: float | None = None
+    top_p: float | None = None
+    seed: int | None = None
+    max_output_tokens: int | None = None
+    stop: tuple[str, ...] = ()
+    extra: dict[str, Any] = {}
+
+
+class MessageView(Sequence[Message]):
+    """The first `length` messages of an append-only list, without copying it: later growth does not show."""
+
+    __slots__ = ("_length", "_messages")
+
+    def __init__(self, messages: list[Message], length: int | None = None) -> None:
+        self._messages = messages
+        self._length = len(messages) if length is None else length
+
+    def __len__(self) -> int:
+        return self._length
+
+    @overload
+    def __getitem__(self, index: int) -> Message: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Message]: ...
+    def __getitem__(self, index: int | slice) -> Message | list[Message]:
+        if isinstance(index, slice):
+            return [self._messages[i] for i in range(*index.indices(self._length))]
+        if index < 0:
+            index += self._length
+        if not 0 <= index < self._length:
+            raise IndexError(index)
+        return self._messages[index]
+
+    def __iter__(self) -> Iterator[Message]:
+        for index in range(self._length):
+            yield self._messages[index]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and len(other) == self._length and all(map(_same, self, other))
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"MessageView({list(self)!r})"
+
+
+def _same(one: object, other: object) -> bool:
+    return one == other
+
+
+class Request(Struct, frozen=True, kw_only=True):
+    """One call to a model: all messages, the tools it may call (empty in the text protocol), the parameters.
+
+    `kept` of the messages were in the previous request of the same conversation, unchanged and in the same place.
+    """
+
+    messages: Sequence[Message]
+    tools: tuple[ToolSpec, ...] = ()
+    params: ModelParams = ModelParams()
+    kept: int = 0
+
+
+class Reply(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a model answered. `text` is the raw visible text; `refusal` the provider's own refusal field."""
+
+    text: str = ""
+    tool_calls: tuple[ToolCall, ...] = ()
+    reasoning: str | None = None
+    finish_reason: str | None = None
+    refusal: str | None = None
+    usage: Usage = Usage()
+    model: str | None = None
+    response_id: str | None = None

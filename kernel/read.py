@@ -1,0 +1,134 @@
+"""Read: builds the next request. The conversation is an append-only list, so that a provider's prompt cache works and the
+trace stores only what is new. Near the window, older steps are condensed by a rule that is visible in the trace.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from kernel.canonical import compact_json
+from kernel.limits import TokenCounter, estimate_tokens, message_tokens
+from kernel.messages import Message, MessageView, Request
+from kernel.run import RunHead, Step
+from kernel.texts import Texts
+from kernel.transcript import initial_messages, messages_after, offered_tools, shown_text
+
+_LINE_CHARS = 160
+
+
+class Prompt(Struct, frozen=True, kw_only=True):
+    """A request with what the trace says of it, and its estimated size."""
+
+    request: Request
+    new: tuple[Message, ...]
+    condensed: int
+    estimated_tokens: int
+
+
+class _Part(Struct, frozen=True):
+    """Where a step's messages start, and the line that stands for it when it is condensed."""
+
+    start: int
+    line: str
+
+
+class Transcript:
+    """The messages of a conversation so far, shared by its runs.
+
+    Counting and hashing are incremental: a step costs what it adds, whatever came before.
+    """
+
+    def __init__(self, count: TokenCounter = estimate_tokens) -> None:
+        self._messages: list[Message] = []
+        self._kept = 0
+        self._sizes = [0]
+        self._count = count
+        self._fixed = 0
+        self._parts: list[_Part] = []
+        self._condensed = 0
+        self._summary: list[str] = []
+
+    def begin(self, head: RunHead) -> None:
+        """Start a run of the conversation: its system prompt and task."""
+        self._append(initial_messages(head))
+        if not self._fixed:
+            self._fixed = len(self._messages)
+
+    def add(self, step: Step, head: RunHead, texts: Texts) -> None:
+        """Append what a finished step adds."""
+        start = len(self._messages)
+        self._append(messages_after(step, head))
+        if head.context.window_tokens is not None:
+            self._parts.append(_Part(start, _line(step, texts)))
+
+    def prompt(self, head: RunHead, texts: Texts) -> Prompt:
+        """The next request. What it adds to the previous one is `new`, after `request.kept` messages."""
+        window = head.context.window_tokens
+        if window is not None and self._sizes[-1] > window:
+            self._condense(window, head.context.keep_steps, texts)
+        messages, kept = self._messages, self._kept
+        new = tuple(messages[kept:])
+        request = Request(
+            messages=MessageView(messages), tools=offered_tools(head), params=head.params, kept=kept
+        )
+        self._kept = len(messages)
+        return Prompt(
+            request=request,
+            new=new,
+            condensed=self._condensed,
+            estimated_tokens=self._sizes[-1],
+        )
+
+    def _append(self, messages: tuple[Message, ...]) -> None:
+        sizes = self._sizes
+        for message in messages:
+            self._messages.append(message)
+            sizes.append(sizes[-1] + message_tokens(message, self._count))
+
+    def _condense(self, window: int, keep: int, texts: Texts) -> None:
+        """Replace the oldest steps by one message of a line each, so that what is left fills half the window at most.
+
+        The newest `keep` steps stay whole. Half, not all of the window: else every further step would condense again.
+        """
+        parts = self._parts
+        most = len(parts) - max(keep, 1)
+        if most < 1:
+            return
+        total = self._sizes[-1]
+        cut = next((i for i in range(1, most) if total - self._sizes[parts[i].start] <= window // 2), most)
+        self._condensed += cut
+        lines = self._bounded([part.line for part in parts[:cut]], window // 4)
+        text = texts.say("condensed", count=self._condensed, lines="\n".join(lines))
+        rest = self._messages[parts[cut].start :] if cut < len(parts) else []
+        shift = parts[cut].start - (self._fixed + 1) if cut < len(parts) else 0
+        summary = Message(role="user", content=text)
+        fixed = self._messages[: self._fixed]
+        self._messages = []
+        self._sizes = [0]
+        self._append((*fixed, summary, *rest))
+        self._kept = min(self._kept, self._fixed)
+        self._parts = [_Part(part.start - shift, part.line) for part in parts[cut:]]
+        self._summary = lines
+
+    def _bounded(self, lines: list[str], tokens: int) -> list[str]:
+        """The lines of all condensed steps so far, the oldest left out where they pass `tokens`."""
+        every = [*self._summary, *lines]
+        size = 0
+        for index in range(len(every) - 1, -1, -1):
+            size += self._count(every[index]) + 1
+            if size > tokens:
+                return every[index + 1 :]
+        return every
+
+
+def _line(step: Step, texts: Texts) -> str:
+    """One step in one line."""
+    if not step.calls:
+        what = step.decision.kind if step.decision is not None else "-"
+        return f"{step.index}. {what}"
+    parts = []
+    for record in step.calls:
+        call = f"{record.call.name}({compact_json(record.call.args)[:_LINE_CHARS]})"
+        result = " ".join(shown_text(record).split())[:_LINE_CHARS]
+        parts.append(texts.say("condensed.line", step=step.index, call=call, outcome=record.outcome, result=result))
+    return "\n".join(parts)

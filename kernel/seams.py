@@ -1,0 +1,135 @@
+"""The four seams at which a run meets the world: model, tools, clock, ids. Doubles slide in here and nowhere else.
+
+The loop gets them as one `Seams` value. `replay` passes doubles that serve a recording; the kernel cannot tell.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Awaitable
+from typing import Any, Literal, Protocol, TypeVar
+
+from msgspec import Struct
+
+from kernel.messages import Reply, Request
+from kernel.run import Call, Outcome, ToolFault
+from kernel.tools import Tool
+
+T = TypeVar("T")
+Point = Literal["run", "run_end", "step", "step_end", "chat", "chat_end", "attempt", "call", "call_end"]
+
+
+class DeadlineExceeded(Exception):
+    """The run's wall clock ran out while something was awaited."""
+
+
+class Model(Protocol):
+    """A language model. `protocol` says how it takes tools; the loop reads `provider` and `name` for the trace.
+
+    `complete` may raise `kernel.errors.ModelError`; any other exception is read as a failure that is not retried.
+    """
+
+    @property
+    def protocol(self) -> Literal["text", "tools"]: ...
+    @property
+    def provider(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+
+    async def complete(self, request: Request) -> Reply: ...
+
+
+class Invocation(Struct, frozen=True, kw_only=True):
+    """What came of handing a call to its tool: `result` is a JSON value, `served_by` names who answered instead."""
+
+    outcome: Outcome
+    result: Any = None
+    error: ToolFault | None = None
+    served_by: str | None = None
+
+
+class Tools(Protocol):
+    """Runs a call that dispatch has let through. Never raises on what a tool does, only on cancellation."""
+
+    @property
+    def concurrent(self) -> bool:
+        """Whether calls of one step may be awaited together; needs a running event loop."""
+
+    async def invoke(
+        self, tool: Tool, call: Call, *, step: int, position: int, key: str | None, left_s: float | None
+    ) -> Invocation:
+        """Run one call; `left_s` is what is left of the run's wall clock, a second deadline beside the tool's own."""
+
+    async def close(self) -> tuple[str, ...]:
+        """End everything that still runs; names the tools that could not be ended."""
+
+
+class Clock(Protocol):
+    """Time, read only at named points of a run, so that a recording can answer for the same points.
+
+    What a run does depends on `run`, `step_end` and `attempt` alone; the other points only date spans.
+    """
+
+    def now(self, point: Point, step: int = 0, position: int = 0) -> int:
+        """Nanoseconds since 1970."""
+
+    async def sleep(self, seconds: float) -> None: ...
+
+    async def within(self, seconds: float | None, awaitable: Awaitable[T]) -> T:
+        """Await; raises `DeadlineExceeded` after `seconds`."""
+
+
+class Ids(Protocol):
+    """Names for traces and spans: 32 and 16 lower-case hex digits."""
+
+    def trace_id(self) -> str: ...
+    def span_id(self) -> str: ...
+
+
+class SystemClock:
+    """The machine's clock: started at wall time, advanced by the monotonic clock, so that durations are never negative."""
+
+    __slots__ = ("_offset",)
+
+    def __init__(self) -> None:
+        self._offset = time.time_ns() - time.monotonic_ns()
+
+    def now(self, point: Point, step: int = 0, position: int = 0) -> int:
+        return self._offset + time.monotonic_ns()
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+    async def within(self, seconds: float | None, awaitable: Awaitable[T]) -> T:
+        if seconds is None:
+            return await awaitable
+        try:
+            async with asyncio.timeout(seconds) as scope:
+                return await awaitable
+        except TimeoutError:
+            if scope.expired():
+                raise DeadlineExceeded from None
+            raise
+
+
+class RandomIds:
+    """Ids from the operating system's randomness."""
+
+    __slots__ = ()
+
+    def trace_id(self) -> str:
+        return os.urandom(16).hex()
+
+    def span_id(self) -> str:
+        return os.urandom(8).hex()
+
+
+class Seams(Struct, kw_only=True):
+    """What a run is given from outside."""
+
+    model: Model
+    tools: Tools
+    clock: Clock
+    ids: Ids

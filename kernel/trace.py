@@ -1,0 +1,274 @@
+"""Tracing: what the loop reports while it runs, and the recorder that makes spans of it.
+
+The loop knows only `Tracer`. The recorder gives each span to its sinks when it starts and when it ends: a journal file,
+an OTLP outbox, an OpenTelemetry provider. A sink that fails is cut off and counted; it never reaches the run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol, TypeVar
+
+import msgspec
+
+from kernel import semconv as sc
+from kernel.ambient import Token, attach, detach
+from kernel.codec import (
+    call_attributes,
+    call_end_attributes,
+    carried_count,
+    chat_attributes,
+    chat_end_attributes,
+    chat_events,
+    end_attributes,
+    finish_span,
+    head_attributes,
+    span_name,
+    step_attributes,
+    step_end_attributes,
+)
+
+from kernel.masking import Masker
+from kernel.run import Call, CallRecord, Chat, Mark, RunEnd, RunHead, Step
+from kernel.seams import Clock, Ids, Point
+from kernel.span import CLIENT, INTERNAL, Event, Link, Span
+from kernel.transcript import RequestDigest
+
+T = TypeVar("T")
+
+
+class Sink(Protocol):
+    """Where spans go. Called on the run's own path: must be quick, and may keep no reference to an open span's dict."""
+
+    def started(self, span: Span) -> None: ...
+    def event(self, span: Span, event: Event) -> None: ...
+    def ended(self, span: Span) -> None: ...
+    def close(self) -> None: ...
+
+
+class Tracer(Protocol):
+    """What the loop and dispatch report."""
+
+    def run_started(self, head: RunHead) -> None: ...
+    def run_ended(self, end: RunEnd) -> None: ...
+    def step_started(self, step: int) -> None: ...
+    def step_ended(self, step: Step) -> None: ...
+    def chat_started(self, step: int, chat: Chat) -> str:
+        """Returns the digest of the request as it is recorded, or "" where nothing is."""
+
+    def chat_ended(self, step: int, chat: Chat) -> None: ...
+    def call_started(self, step: int, position: int, call: Call) -> None: ...
+    def call_ended(self, step: int, position: int, record: CallRecord) -> None: ...
+    def late_result(self, step: int, position: int, tool: str, outcome: str) -> None: ...
+    def enter(self, step: int, position: int | None) -> Token | None:
+        """Make the span of a call (or of the chat) the ambient one; user code runs next."""
+
+    def leave(self, token: Token | None) -> None: ...
+
+
+class NullTracer:
+    """Tracing off."""
+
+    __slots__ = ()
+
+    def run_started(self, head: RunHead) -> None: ...
+    def run_ended(self, end: RunEnd) -> None: ...
+    def step_started(self, step: int) -> None: ...
+    def step_ended(self, step: Step) -> None: ...
+    def chat_started(self, step: int, chat: Chat) -> str:
+        return ""
+
+    def chat_ended(self, step: int, chat: Chat) -> None: ...
+    def call_started(self, step: int, position: int, call: Call) -> None: ...
+    def call_ended(self, step: int, position: int, record: CallRecord) -> None: ...
+    def late_result(self, step: int, position: int, tool: str, outcome: str) -> None: ...
+    def enter(self, step: int, position: int | None) -> Token | None:
+        return None
+
+    def leave(self, token: Token | None) -> None: ...
+
+
+class Recorder:
+    """Makes the spans of one run. Every span has one owner, is started once and ended once, in this class."""
+
+    def __init__(
+        self,
+        sinks: Sequence[Sink],
+        *,
+        clock: Clock,
+        ids: Ids,
+        trace_id: str,
+        parent_id: str | None = None,
+        links: tuple[Link, ...] = (),
+        attributes: dict[str, Any] | None = None,
+        masker: Masker | None = None,
+        digest: RequestDigest | None = None,
+    ) -> None:
+        self._masker = masker
+        self.digest = digest
+        self._sinks = list(sinks)
+        self._clock = clock
+        self._ids = ids
+        self.trace_id = trace_id
+        self._parent_id = parent_id
+        self._links = links
+        self._extra = attributes or {}
+        self._head: RunHead | None = None
+        self._root: Span | None = None
+        self._step: Span | None = None
+        self._chat: Span | None = None
+        self._calls: dict[int, Span] = {}
+        self._previous: Step | None = None
+        self.failed_sinks: list[str] = []
+
+    # ---- what the loop reports
+
+    def run_started(self, head: RunHead) -> None:
+        head = self._head = self._masked(head)
+        if self.digest is None:
+            self.digest = RequestDigest(head)
+        name = span_name(sc.INVOKE_AGENT, head.agent)
+        attributes = {**head_attributes(head), **self._extra}
+        self._root = self._start(name, INTERNAL, self._parent_id, attributes, "run", links=self._links)
+
+    def run_ended(self, end: RunEnd) -> None:
+        root, end = self._owned(self._root), self._masked(end)
+        for span in (*self._calls.values(), self._chat, self._step):
+            if span is not None:
+                self._end(span, {sc.FLAGGED: True}, "run_end", failed=True)
+        self._end(root, end_attributes(end), "run_end", failed=not end.ok)
+
+    def step_started(self, step: int) -> None:
+        self._step = self._start(sc.STEP, INTERNAL, self._owned(self._root).span_id, step_attributes(step), "step", step)
+
+    def step_ended(self, step: Step) -> None:
+        span, step = self._owned(self._step), self._masked(step)
+        self._end(span, step_end_attributes(step), "step_end", step.index)
+        self._previous, self._step = step, None
+
+    def chat_started(self, step: int, chat: Chat) -> str:
+        head, digest, chat = self._head, self.digest, self._masked(chat)
+        assert head is not None and digest is not None
+        chat = msgspec.structs.replace(chat, digest=digest.extend(chat.kept, chat.new))
+        attributes = chat_attributes(step, chat, head, carried_count(self._previous, head, chat.new))
+        name = span_name(sc.CHAT, head.params.model)
+        self._chat = self._start(name, CLIENT, self._owned(self._step).span_id, attributes, "chat", step)
+        return chat.digest
+
+    def chat_ended(self, step: int, chat: Chat) -> None:
+        span, chat = self._owned(self._chat), self._masked(chat)
+        start = self._owned(self._root).start_ns
+        span.events = chat_events(chat, start)
+        for event in span.events:
+            self._each("event", span, event)
+        self._end(span, chat_end_attributes(chat), "chat_end", step, failed=chat.reply is None)
+        self._chat = None
+
+    def call_started(self, step: int, position: int, call: Call) -> None:
+        call = self._masked(call)
+        name = span_name(sc.EXECUTE_TOOL, call.name[:100])
+        parent = self._owned(self._step).span_id
+        attributes = call_attributes(step, position, call)
+        self._calls[position] = self._start(name, INTERNAL, parent, attributes, "call", step, position)
+
+    def call_ended(self, step: int, position: int, record: CallRecord) -> None:
+        span, record = self._calls.pop(position), self._masked(record)
+        failed = record.outcome not in ("ok", "duplicate")
+        self._end(span, call_end_attributes(record), "call_end", step, position, failed=failed)
+
+    def late_result(self, step: int, position: int, tool: str, outcome: str) -> None:
+        root = self._owned(self._root)
+        attributes = {sc.STEP_INDEX: step, sc.POSITION: position, sc.TOOL_NAME: tool, sc.OUTCOME: outcome}
+        event = Event(name=sc.LATE_EVENT, time_ns=self._clock.now("run_end"), attributes=attributes)
+        root.events = (*root.events, event)
+        self._each("event", root, event)
+
+    def enter(self, step: int, position: int | None) -> Token | None:
+        span = self._chat if position is None else self._calls.get(position)
+        return attach(self.trace_id, span.span_id) if span is not None else None
+
+    def leave(self, token: Token | None) -> None:
+        if token is not None:
+            detach(token)
+
+    @property
+    def root(self) -> Mark:
+        """Id and times of the run's own span."""
+        return _mark(self._root) if self._root is not None else Mark()
+
+    def _masked(self, record: T) -> T:
+        """The record with secrets replaced; nearly always the very same object."""
+        if self._masker is None:
+            return record
+        plain = msgspec.to_builtins(record)
+        masked = self._masker.mask(plain)
+        return record if masked is plain else msgspec.convert(masked, type(record))
+
+    # ---- spans
+
+    def _start(
+        self,
+        name: str,
+        kind: int,
+        parent: str | None,
+        attributes: dict[str, Any],
+        point: Point,
+        step: int = 0,
+        position: int = 0,
+        links: tuple[Link, ...] = (),
+    ) -> Span:
+        span = Span(
+            trace_id=self.trace_id,
+            span_id=self._ids.span_id(),
+            parent_id=parent,
+            name=name,
+            kind=kind,
+            start_ns=self._clock.now(point, step, position),
+            attributes=attributes,
+            links=links,
+        )
+        self._each("started", span)
+        return span
+
+    def _end(
+        self,
+        span: Span,
+        attributes: dict[str, Any],
+        point: Point,
+        step: int = 0,
+        position: int = 0,
+        failed: bool = False,
+    ) -> None:
+        span.end_ns = self._clock.now(point, step, position)
+        finish_span(span, attributes, failed=failed)
+        self._each("ended", span)
+
+    def _each(self, method: str, *values: Any) -> None:
+        for sink in list(self._sinks):
+            try:
+                getattr(sink, method)(*values)
+            except Exception as error:  # a sink's failure is recorded here and shown in the result, never raised
+                self._sinks.remove(sink)
+                self.failed_sinks.append(f"{type(sink).__name__}: {type(error).__name__}: {error}")
+
+    def close(self) -> None:
+        """Close every sink, in order."""
+        for sink in list(self._sinks):
+            self._each_close(sink)
+
+    def _each_close(self, sink: Sink) -> None:
+        try:
+            sink.close()
+        except Exception as error:
+            self.failed_sinks.append(f"{type(sink).__name__}: {type(error).__name__}: {error}")
+
+    def _owned(self, span: Span | None) -> Span:
+        assert span is not None, "spans are started before they are ended"
+        return span
+
+
+def _mark(span: Span) -> Mark:
+    return Mark(span_id=span.span_id, start_ns=span.start_ns, end_ns=span.end_ns)
+
+
+

@@ -1,0 +1,256 @@
+"""Where traces go: settings from code or the environment, and the session that holds one trace open."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from kernel import semconv as sc
+from kernel.ambient import Parent, current_parent
+from kernel.canonical import to_jsonable
+from kernel.errors import ConfigError
+from kernel.journal import JOURNAL_SUFFIX, SUFFIX, Journal
+from kernel.masking import Masker
+from kernel.run import FORMAT_VERSION, RunHead
+from kernel.seams import Clock, Ids
+from kernel.span import Link, Resource, Span
+from kernel.trace import Recorder, Sink
+from kernel.version import VERSION
+
+DIRECTORY_VARIABLE = "TRACEFIRST_TRACES"
+_UNSAFE = re.compile(r"[^A-Za-z0-9_.-]+")
+
+
+class Tracing:
+    """Settings of tracing, shared by many runs and threads.
+
+    Args:
+        directory: traces are written to `directory/YYYY-MM-DD/AGENT-TRACEID.trace.json`.
+        file: or one file, for one run or conversation.
+        otlp: endpoint of a collector or of Jaeger, such as `http://localhost:4318`; spans are sent there as well.
+        provider: an OpenTelemetry SDK `TracerProvider` that gets the same spans.
+        sinks: further sinks.
+        masker: what is masked before anything is written or sent; None masks nothing.
+        fsync: make each line durable before the run goes on.
+        keep_days, keep_bytes: older traces in `directory` are removed beyond these, oldest first; None keeps all.
+        service: `service.name` of the resource. attributes: further resource attributes.
+        join: become part of the caller's OpenTelemetry trace where there is one.
+    """
+
+    def __init__(
+        self,
+        *,
+        directory: str | os.PathLike[str] | None = None,
+        file: str | os.PathLike[str] | None = None,
+        otlp: str | None = None,
+        provider: Any = None,
+        sinks: Sequence[Sink] = (),
+        masker: Masker | None = None,
+        mask: bool = True,
+        fsync: bool = False,
+        keep_days: float | None = None,
+        keep_bytes: int | None = None,
+        service: str | None = None,
+        attributes: dict[str, Any] | None = None,
+        join: bool = True,
+    ) -> None:
+        if directory is not None and file is not None:
+            raise ConfigError("tracing: give a directory or a file, not both")
+        self.directory = Path(directory) if directory is not None else None
+        self.file = Path(file) if file is not None else None
+        self.otlp = otlp
+        self.provider = provider
+        self.sinks = tuple(sinks)
+        self.masker = masker if masker is not None or not mask else Masker.default()
+        self.fsync = fsync
+        self.keep_days = keep_days
+        self.keep_bytes = keep_bytes
+        self.join = join
+        name = service or os.environ.get("OTEL_SERVICE_NAME")
+        self.resource = _resource(name, attributes or {})
+
+    def parent(self) -> Parent | None:
+        """The caller's span that a run joins."""
+        return current_parent() if self.join else None
+
+    def open(
+        self, head: RunHead, *, trace_id: str, parent: Parent | None, clock: Clock, ids: Ids, single: bool
+    ) -> Session:
+        """Open the trace of a run or conversation. Raises `ConfigError` where the file cannot be created."""
+        path = self._path(head.agent, trace_id, parent, clock)
+        sinks: list[Sink] = []
+        if path is not None:
+            try:
+                sinks.append(Journal(path, self.resource, fsync=self.fsync))
+            except OSError as error:
+                raise ConfigError(f"the trace file {path} cannot be created: {error}") from None
+        if self.otlp is not None:
+            from kernel.export import OtlpSink
+
+            sinks.append(OtlpSink(self.otlp, self.resource))
+        if self.provider is not None:
+            from kernel.otel_sdk import SdkSink
+
+            sinks.append(SdkSink(self.provider))
+        sinks.extend(self.sinks)
+        session = Session(self, path, sinks, trace_id, parent)
+        if not single:
+            session.open_conversation(head, clock, ids)
+        return session
+
+    def _path(self, agent: str, trace_id: str, parent: Parent | None, clock: Clock) -> Path | None:
+        if self.file is not None:
+            name = self.file.name
+            return self.file if name.endswith(SUFFIX) else self.file.with_name(name.removesuffix(".json") + SUFFIX)
+        if self.directory is None:
+            return None
+        day = dt.datetime.fromtimestamp(clock.now("run") / 1e9, dt.UTC).strftime("%Y-%m-%d")
+        name = _UNSAFE.sub("-", agent)[:60].strip("-.") or "agent"
+        own = "" if parent is None else f"-{os.urandom(4).hex()}"
+        return self.directory / day / f"{name}-{trace_id}{own}{SUFFIX}"
+
+    def prune(self, now_ns: int) -> None:
+        """Remove finished traces beyond `keep_days` and `keep_bytes`, oldest first."""
+        if self.directory is None or (self.keep_days is None and self.keep_bytes is None):
+            return
+        files = sorted(
+            (stat.st_mtime_ns, stat.st_size, path)
+            for path in self.directory.glob(f"*/*{SUFFIX}")
+            if (stat := _stat(path)) is not None
+        )
+        total = sum(size for _, size, _ in files)
+        for time_ns, size, path in files[:-1]:
+            old = self.keep_days is not None and now_ns - time_ns > self.keep_days * 86_400e9
+            if old or (self.keep_bytes is not None and total > self.keep_bytes):
+                path.unlink(missing_ok=True)
+                total -= size
+
+
+class Session:
+    """One open trace: its file, its sinks, and for a conversation the span over its runs."""
+
+    def __init__(
+        self, tracing: Tracing, path: Path | None, sinks: list[Sink], trace_id: str, parent: Parent | None
+    ) -> None:
+        self._tracing = tracing
+        self.path = path
+        self._sinks = sinks
+        self.trace_id = trace_id
+        self._parent_id = parent.span_id if parent is not None else None
+        self._recorders: list[Recorder] = []
+        self._conversation: Span | None = None
+        self._clock: Clock | None = None
+        self._lost: list[str] = []
+
+    def open_conversation(self, head: RunHead, clock: Clock, ids: Ids) -> None:
+        """Start the root span over the runs of a conversation."""
+        attributes: dict[str, Any] = {sc.OPERATION: sc.CONVERSATION, sc.FORMAT: FORMAT_VERSION}
+        attributes[sc.AGENT_NAME] = head.agent
+        if head.conversation_id is not None:
+            attributes[sc.CONVERSATION_ID] = head.conversation_id
+        self._conversation = Span(
+            trace_id=self.trace_id,
+            span_id=ids.span_id(),
+            parent_id=self._parent_id,
+            name=f"{sc.CONVERSATION} {head.agent}",
+            start_ns=clock.now("run"),
+            attributes=attributes,
+        )
+        self._clock = clock
+        self._tell("started", self._conversation)
+
+    def recorder(
+        self, clock: Clock, ids: Ids, *, links: tuple[Link, ...] = (), attributes: dict[str, Any] | None = None
+    ) -> Recorder:
+        """The recorder of one run in this trace."""
+        recorder = Recorder(
+            self._sinks,
+            clock=clock,
+            ids=ids,
+            trace_id=self.trace_id,
+            parent_id=self._conversation.span_id if self._conversation is not None else self._parent_id,
+            links=links,
+            attributes=attributes,
+            masker=self._tracing.masker,
+            digest=self._recorders[-1].digest if self._recorders else None,
+        )
+        self._clock = clock
+        self._recorders.append(recorder)
+        return recorder
+
+    def close(self) -> None:
+        """End the conversation's span and close all sinks: the file gets its final form."""
+        if self._conversation is not None and self._clock is not None:
+            self._conversation.end_ns = self._clock.now("run_end")
+            self._tell("ended", self._conversation)
+        for sink in self._sinks:
+            try:
+                sink.close()
+            except Exception as error:  # telemetry never reaches the run; `warnings` tells
+                self._lost.append(f"{type(sink).__name__}: {type(error).__name__}: {error}")
+        if self._clock is not None:
+            self._tracing.prune(self._clock.now("run_end"))
+
+    def warnings(self) -> list[str]:
+        """What of the telemetry was lost."""
+        return [*(w for recorder in self._recorders for w in recorder.failed_sinks), *self._lost]
+
+    def _tell(self, method: str, span: Span) -> None:
+        for sink in self._sinks:
+            try:
+                getattr(sink, method)(span)
+            except Exception as error:  # as in `close`
+                self._lost.append(f"{type(sink).__name__}: {type(error).__name__}: {error}")
+
+
+def tracing_from(target: Any) -> Tracing | None:
+    """What a user passed as `trace`: a `Tracing`, a folder, a file `*.trace.json`, False for none, None for the
+    environment (`TRACEFIRST_TRACES` names a folder, `OTEL_EXPORTER_OTLP_ENDPOINT` a collector). Raises `ConfigError`."""
+    if target is False:
+        return None
+    if isinstance(target, Tracing):
+        return target
+    if isinstance(target, (str, os.PathLike)):
+        path = Path(target)
+        otlp = _endpoint()
+        if path.name.endswith(".json"):
+            return Tracing(file=path, otlp=otlp)
+        return Tracing(directory=path, otlp=otlp)
+    if target is not None and target is not True:
+        raise ConfigError(f"trace is {type(target).__name__}: give a folder, a file *{SUFFIX}, a Tracing or False")
+    directory, otlp = os.environ.get(DIRECTORY_VARIABLE), _endpoint()
+    if not directory and not otlp:
+        return Tracing(directory="traces") if target is True else None
+    return Tracing(directory=directory or None, otlp=otlp)
+
+
+def _endpoint() -> str | None:
+    if os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true":
+        return None
+    if os.environ.get("OTEL_TRACES_EXPORTER", "otlp") == "none":
+        return None
+    return os.environ.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") or os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT") or None
+
+
+def _resource(service: str | None, more: dict[str, Any]) -> Resource:
+    attributes: dict[str, Any] = {"service.name": service or "tracefirst"}
+    for pair in filter(None, os.environ.get("OTEL_RESOURCE_ATTRIBUTES", "").split(",")):
+        key, _, value = pair.partition("=")
+        if key.strip() and key.strip() != "service.name":
+            attributes[key.strip()] = value.strip()
+    attributes.update(to_jsonable(more))
+    return Resource(attributes=attributes, scope_name=sc.SCOPE_NAME, scope_version=VERSION)
+
+
+def _stat(path: Path) -> os.stat_result | None:
+    try:
+        return path.stat()
+    except OSError:
+        return None
+
+
+__all__ = ["JOURNAL_SUFFIX", "SUFFIX", "Session", "Tracing", "tracing_from"]

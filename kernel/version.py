@@ -1,0 +1,3 @@
+"""The version of this distribution, written to every trace."""
+
+VERSION = "0.1.0"
