@@ -1,0 +1,23 @@
+"""Masking: secrets leave the process only as stable, typed placeholders. Imports nothing else of the kernel.
+
+What is not found: a secret cut in two (by a message boundary or a line break), base64 or percent-encoding of a secret as a
+whole, and a password in free prose ("the password is …").
+"""
+
+from kernel.masking.context import Hit
+from kernel.masking.masker import Masker
+from kernel.masking.placeholder import PLACEHOLDER, contains_placeholder, placeholder
+from kernel.masking.rules import Rule, by_call, by_name, by_path, by_regex
+
+__all__ = [
+    "PLACEHOLDER",
+    "Hit",
+    "Masker",
+    "Rule",
+    "by_call",
+    "by_name",
+    "by_path",
+    "by_regex",
+    "contains_placeholder",
+    "placeholder",
+]

@@ -1,0 +1,82 @@
+"""Look for secrets that were not masked, in trace files and any other text file; never show one."""
+
+import gzip
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from kernel.masking import Hit, Masker, placeholder
+from kernel.masking.text import ESCAPED, json_literals
+
+_GZIP: Final = b"\x1f\x8b"
+_CONTEXT: Final = 24  # characters shown on either side
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One secret in one file. `line` and `column` count from 1, in characters; `preview` has every secret masked."""
+
+    file: str
+    line: int
+    column: int
+    kind: str
+    preview: str
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}:{self.column}: {self.kind}: {self.preview}"
+
+
+def scan_file(path: str | Path, *, masker: Masker | None = None) -> list[Finding]:
+    """The findings in one file, plain or gzip. Raises OSError if it cannot be read, ValueError if its gzip is damaged."""
+    return scan_bytes(str(path), Path(path).read_bytes(), masker=masker)
+
+
+def scan_bytes(name: str, data: bytes, *, masker: Masker | None = None) -> list[Finding]:
+    """The findings in `data`, in order of position. What is not UTF-8 is read with replacement characters.
+
+    Raises:
+        ValueError: `data` begins like gzip and is damaged or cut short; the message names the file.
+    """
+    if data.startswith(_GZIP):
+        try:
+            data = gzip.decompress(data)
+        except (OSError, EOFError, zlib.error) as error:
+            raise ValueError(
+                f"{name}: damaged gzip ({error}); write the file again, or scan the unpacked text"
+            ) from error
+    text = data.decode("utf-8", "replace")
+    hits = _hits(text, masker or Masker.default())
+    findings: list[Finding] = []
+    line, line_start = 1, 0
+    for at, hit in enumerate(hits):
+        line += text.count("\n", line_start, hit.start)
+        line_start = text.rfind("\n", 0, hit.start) + 1
+        before = max(line_start, hit.start - _CONTEXT, hits[at - 1].end if at else 0)
+        after = min(hit.end + _CONTEXT, hits[at + 1].start if at + 1 < len(hits) else len(text))
+        shown = placeholder(hit.kind, hit.secret, strong=hit.strong)
+        preview = _harmless(text[before : hit.start] + shown + text[hit.end : after].partition("\n")[0])
+        findings.append(
+            Finding(file=name, line=line, column=hit.start - line_start + 1, kind=hit.kind, preview=preview)
+        )
+    return findings
+
+
+def _hits(text: str, masker: Masker) -> list[Hit]:
+    """The secrets of `text`; one that only shows when a JSON string literal is decoded stands for the whole literal."""
+    hits = masker.find(text)
+    if "\\u00" not in text:
+        return hits
+    for start, end, plain in json_literals(text, only=ESCAPED):
+        hits += [hit._replace(start=start, end=end) for hit in masker.find(plain)[:1]]
+    hits.sort(key=lambda hit: (hit.start, -hit.end))
+    apart: list[Hit] = []
+    for hit in hits:
+        if not apart or hit.start >= apart[-1].end:
+            apart.append(hit)
+    return apart
+
+
+def _harmless(text: str) -> str:
+    """`text` without line breaks, terminal controls and invisible characters."""
+    return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
