@@ -101,7 +101,11 @@ def _finished(gather: Gather, file: Lines) -> tuple[RawTrace, ...]:
 
 
 def _id_in(group: Container[str]) -> Wanted:
-    return lambda raw: read_id(_decode_id(raw).trace_id, 16) in group
+    def is_wanted(raw: Raw) -> bool:
+        trace_id = _decode_id(raw).trace_id
+        return trace_id is None or read_id(trace_id, 16) in group  # None: its key may be spelled in another way
+
+    return is_wanted
 
 
 class _Index:

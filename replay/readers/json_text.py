@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import msgspec
@@ -15,6 +16,7 @@ from replay.readers.source import Source
 
 _parse = msgspec.json.Decoder().decode
 _lenient = json.JSONDecoder()
+_MALFORMED = re.compile(r"JSON is malformed: (.*) \(byte (\d+)\)")
 
 
 class NotJson(ValueError):
@@ -148,14 +150,20 @@ def parse(data: bytes) -> Any:
         return _parse_leniently(data, str(error))
 
 
-def _parse_leniently(data: bytes, first_error: str) -> Any:
-    cut = "truncated" in first_error
+def _parse_leniently(data: bytes, strict_error: str) -> Any:
+    """Parse what the strict parser refused; else raise the error of the parser that got further."""
+    cut = "truncated" in strict_error
     try:
-        return _lenient.decode(data.decode("utf-8", "surrogateescape" if not cut else "replace"))
+        return _lenient.decode(data.decode("utf-8", "replace"))
     except json.JSONDecodeError as error:
+        if cut:
+            raise NotJson("it ends too early", len(data), True) from None
         at = len(error.doc[: error.pos].encode("utf-8", "surrogatepass"))
-        raise NotJson(error.msg[:1].lower() + error.msg[1:], len(data) if cut else at, cut) from None
+        strict = _MALFORMED.fullmatch(strict_error)
+        if strict and at <= int(strict[2]) + 1:
+            raise NotJson(strict[1], int(strict[2]), False) from None
+        raise NotJson(error.msg[:1].lower() + error.msg[1:], at, False) from None
     except RecursionError:
         raise NotJson("nested too deeply", 0, False) from None
-    except ValueError as error:  # an integer of more than 4300 digits
-        raise NotJson(str(error), 0, False) from None
+    except ValueError:
+        raise NotJson("it holds an integer of more than 4300 digits", 0, False) from None
