@@ -130,31 +130,34 @@ def decode_span(data: bytes | str) -> Span:
 
 def to_span(raw: SpanJson) -> Span:
     """A parsed span as a `Span`. Raises `ValueError` for an integer that is none."""
-    end = raw.end_time_unix_nano
-    status = raw.status
-    parent = raw.parent_span_id
+    end, kind, parent, status = raw.end_time_unix_nano, raw.kind, raw.parent_span_id, raw.status
     span = Span(
         trace_id=read_id(raw.trace_id, 16),
         span_id=read_id(raw.span_id, 8),
-        parent_id=(read_id(parent, 8) or None) if parent else None,
+        parent_id=read_id(parent, 8) or None if parent else None,
         name=raw.name or "",
-        kind=_enum(raw.kind, _KINDS),
+        kind=kind if type(kind) is int else _enum(kind, _KINDS),
         start_ns=int(raw.start_time_unix_nano or 0),
         end_ns=int(end) or None if end is not None else None,
-        dropped=(raw.dropped_attributes_count or 0) + (raw.dropped_events_count or 0) + (raw.dropped_links_count or 0),
+        attributes=to_attributes(raw.attributes) if raw.attributes else {},
     )
-    if raw.attributes:
-        span.attributes = to_attributes(raw.attributes)
-    if raw.events:
-        span.events = tuple([to_event(event) for event in raw.events])
-        span.dropped += sum([event.dropped_attributes_count or 0 for event in raw.events])
-    if raw.links:
-        span.links = tuple([_to_link(link) for link in raw.links])
-        span.dropped += sum([link.dropped_attributes_count or 0 for link in raw.links])
     if status is not None:
         span.status = _enum(status.code, _STATUSES)
         span.status_message = status.message or ""
+    if raw.events:
+        span.events = tuple([to_event(event) for event in raw.events])
+    if raw.links:
+        span.links = tuple([_to_link(link) for link in raw.links])
+    if raw.dropped_attributes_count or raw.dropped_events_count or raw.dropped_links_count or span.events or span.links:
+        span.dropped = _dropped(raw)
     return span
+
+
+def _dropped(raw: SpanJson) -> int:
+    counts = [raw.dropped_attributes_count, raw.dropped_events_count, raw.dropped_links_count]
+    counts += [event.dropped_attributes_count for event in raw.events or ()]
+    counts += [link.dropped_attributes_count for link in raw.links or ()]
+    return sum(count or 0 for count in counts)
 
 
 def to_event(raw: EventJson) -> Event:
