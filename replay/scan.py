@@ -28,7 +28,7 @@ class Finding:
 
 
 def scan_file(path: str | Path, *, masker: Masker | None = None) -> list[Finding]:
-    """The findings in one file, plain or gzip. Raises OSError if it cannot be read, ValueError if its gzip is damaged."""
+    """The findings in one file, plain or gzip. Raises OSError if unreadable, ValueError if its gzip is damaged."""
     return scan_bytes(str(path), Path(path).read_bytes(), masker=masker)
 
 

@@ -1,7 +1,7 @@
 """Masking: secrets leave the process only as stable, typed placeholders. Imports nothing else of the kernel.
 
-What is not found: a secret cut in two (by a message boundary or a line break), base64 or percent-encoding of a secret as a
-whole, and a password in free prose ("the password is …").
+What is not found: a secret cut in two (by a message boundary or a line break), base64 or percent-encoding of a
+secret as a whole, and a password in free prose ("the password is …").
 """
 
 from kernel.masking.context import Hit

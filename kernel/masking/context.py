@@ -1,8 +1,10 @@
-"""Secrets known by what stands before them: `NAME=value`, `"name": "value"`, `--name value`, `Bearer x`, `user:x@host`.
+"""Secrets known by what stands before them: `NAME=value`, `"name": "value"`, `--name value`, `Bearer x`,
+`user:x@host`.
 
-Each function gets a text and the place of its trigger, and returns the hit there or None. Quotes may be escaped any number
-of times, so JSON text inside JSON text inside prose is read without parsing, and a value is decoded before it is hashed: the
-escaped and the parsed form of one secret get one placeholder. Work per trigger is bounded, or is consumed by the hit.
+Each function gets a text and the place of its trigger, and returns the hit there or None. Quotes may be escaped any
+number of times, so JSON text inside JSON text inside prose is read without parsing, and a value is decoded before
+it is hashed: the escaped and the parsed form of one secret get one placeholder. Work per trigger is bounded, or is
+consumed by the hit.
 """
 
 import binascii

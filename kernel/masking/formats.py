@@ -1,9 +1,9 @@
 """The known credential formats, one row each: what a secret looks like by itself, wherever it stands.
 
-A row is found by its literal `starts`, then checked by `body`, matched where the literal begins. Every body is linear on
-hostile input: classes repeat possessively or greedily with nothing after them that could make them give back, a `left` border
-keeps a run from being tried at each of its characters, and no class holds a quote or a backslash, so a mask inside JSON text
-can never eat a closing quote or half an escape.
+A row is found by its literal `starts`, then checked by `body`, matched where the literal begins. Every body is
+linear on hostile input: classes repeat possessively or greedily with nothing after them that could make them give
+back, a `left` border keeps a run from being tried at each of its characters, and no class holds a quote or a
+backslash, so a mask inside JSON text can never eat a closing quote or half an escape.
 """
 
 import re

@@ -36,7 +36,7 @@ _PASSES: Final = 8  # a mask may free the border of a neighbour; each pass leave
 class Masker:
     """Masks secrets. Immutable and thread-safe; equal maskers give equal results in every process.
 
-    Masking is idempotent, so masked data may pass through again. It picklable as long as its rules are.
+    Masking is idempotent, so masked data may pass through again. It pickles as long as its rules do.
 
     Attributes:
         defaults: Mask known credential formats and values named like secrets.
@@ -79,7 +79,8 @@ class Masker:
     def mask(self, value: Any) -> Any:
         """JSON-like `value` with its secrets replaced; `value` itself when it holds none.
 
-        String leaves, and of dict keys only what is a credential by its own form. Numbers, booleans and None are never touched.
+        String leaves, and of dict keys only what is a credential by its own form. Numbers, booleans and None are
+        never touched.
         """
         return self._mask(value, None)
 
@@ -150,7 +151,7 @@ class Masker:
         return text
 
     def _added(self, text: str, count: Counter[str] | None) -> str:
-        """Personal data and the user's text rules; if they would break JSON text, they are applied inside its strings."""
+        """Personal data and the user's text rules; applied inside the strings of JSON text that they would break."""
         trial: Counter[str] = Counter()
         masked = self._apply(text, trial)
         if masked is text or masked == text:

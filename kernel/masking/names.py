@@ -1,7 +1,7 @@
 """Which names announce a secret, and which values under such a name are one.
 
-Dict keys, HTTP header names, `.env` names and `name = value` in text are all judged by the two functions here, so that a
-secret is masked alike in parsed arguments and in the raw text they were parsed from.
+Dict keys, HTTP header names, `.env` names and `name = value` in text are all judged by the two functions here, so
+that a secret is masked alike in parsed arguments and in the raw text they were parsed from.
 """
 
 import re
@@ -23,21 +23,38 @@ _SECRETS: Final = (
     "bearertoken",
 )
 _KEY_OF: Final = frozenset(
-    "api secret private access signing encryption master account shared subscription auth service ssh deploy webhook".split()
-)
-_PLAIN_KEY_OF: Final = frozenset("public primary foreign cache idempotency sort partition map dict row index".split())
+    {
+        "api", "secret", "private", "access", "signing", "encryption", "master", "account", "shared",
+        "subscription", "auth", "service", "ssh", "deploy", "webhook"
+    }
+)  # fmt: skip
+_PLAIN_KEY_OF: Final = frozenset(
+    {
+        "public", "primary", "foreign", "cache", "idempotency", "sort", "partition", "map", "dict", "row",
+        "index"
+    }
+)  # fmt: skip
 # A token that is a piece of text or a place in a list, not a credential; `*_tokens` are counts and never match.
 _PLAIN_TOKEN_OF: Final = frozenset(
-    "next page continuation sync resume cancel cancellation eos bos pad unk stop special first last start end sep cls mask "
-    "image audio video text per max min prompt completion input output current previous client idempotency count".split()
-)
+    {
+        "next", "page", "continuation", "sync", "resume", "cancel", "cancellation", "eos", "bos", "pad",
+        "unk", "stop", "special", "first", "last", "start", "end", "sep", "cls", "mask", "image", "audio",
+        "video", "text", "per", "max", "min", "prompt", "completion", "input", "output", "current",
+        "previous", "client", "idempotency", "count"
+    }
+)  # fmt: skip
 _NOT_A_VALUE: Final = frozenset(
-    "none null nil undefined true false yes no on off string str text bytes int number bool boolean any object array optional "
-    "required redacted masked hidden removed filtered password passwd secret token api_key apikey include omit same-origin "
-    "invalid incorrect wrong missing empty unset changeme bearer basic".split()
-)
+    {
+        "none", "null", "nil", "undefined", "true", "false", "yes", "no", "on", "off", "string", "str",
+        "text", "bytes", "int", "number", "bool", "boolean", "any", "object", "array", "optional", "required",
+        "redacted", "masked", "hidden", "removed", "filtered", "password", "passwd", "secret", "token",
+        "api_key", "apikey", "include", "omit", "same-origin", "invalid", "incorrect", "wrong", "missing",
+        "empty", "unset", "bearer", "basic"
+    }
+)  # fmt: skip
 _REFERENCE: Final = re.compile(
-    r"\$\w|\$?\{|\$\(|<[^>]*>$|%\w+%$|\[[A-Za-z ]+\]$|(?:env|vault|secret|op|ssm):|os\.|process\.env", re.I
+    r"\$[A-Z_][A-Z0-9_]*$|\$?\{[^{}]*\}$|\$?\{\{.*\}\}$|\$\(|<[^>]*>$|%[A-Z0-9_]+%$|\[[A-Za-z ]+\]$"
+    r"|(?:env|vault|ssm|op):|os\.(?:environ|getenv)|process\.env\."
 )
 _BLANKED: Final = re.compile(r"[*xX.•…#_-]+")
 _SCHEME: Final = re.compile(r"(?:bearer|basic|token|digest|apikey|api-key|key|aws4-hmac-sha256)[ \t]+(?=\S)", re.I)
@@ -46,7 +63,7 @@ MAX_NAME: Final = 80
 
 @lru_cache(maxsize=4096)
 def kind_of_name(name: str) -> str | None:
-    """The kind of secret a key or variable called `name` holds, or None: counts, ids, page tokens and public keys hold none."""
+    """The kind of secret that `name` announces, or None: counts, ids, page tokens and public keys are no secrets."""
     name = name.rpartition(".")[2]
     words = _words(name)
     if not words:
@@ -72,7 +89,7 @@ def kind_of_name(name: str) -> str | None:
 
 
 def secret_in(name: str, kind: str, value: str) -> int | None:
-    """Where the secret begins in the whole `value` found under `name` (it ends where the value ends), or None if it is none.
+    """Where the secret begins in the whole `value` found under `name`, or None; it ends where the value ends.
 
     An authentication scheme stays readable. Blanks, variables, templates, type words and placeholders are no secrets.
     """

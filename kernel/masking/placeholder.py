@@ -1,14 +1,16 @@
 """The placeholder that stands for a masked secret.
 
-Form: `~masked.KIND.DIGEST~`, for example `~masked.openai-key.1a2b3c4d~`. It is made only of characters that JSON, URLs,
-HTML, terminals, rich markup and the tool-call syntaxes of models leave alone, so one placeholder reads the same in a
-parsed argument, in JSON text inside JSON text, in a URL and in a report, and a masked model reply still parses.
+Form: `~masked.KIND.DIGEST~`, for example `~masked.openai-key.1a2b3c4d~`. It is made only of characters that JSON,
+URLs, HTML, terminals, rich markup and the tool-call syntaxes of models leave alone, so one placeholder reads the
+same in a parsed argument, in JSON text inside JSON text, in a URL and in a report, and a masked model reply still
+parses.
 
-The digest has no salt: the same secret gets the same placeholder in every process, which is what lets a replay match.
-That also lets anybody who holds a trace test a guess. A guess at a random API key is hopeless, so keys carry 8 hex digits.
-For what people choose themselves (passwords, cookies, values found by their name only, personal data, kinds a user adds)
-the digest is cut to 4 hex digits: of a list of a million guesses about fifteen fit, so none is proved. The price is that two
-different weak secrets share a placeholder once in 65,536 pairs. A `key` makes the digest a keyed one; guesses then need the key.
+The digest has no salt: the same secret gets the same placeholder in every process, which is what lets a replay
+match. That also lets anybody who holds a trace test a guess. A guess at a random API key is hopeless, so keys carry
+8 hex digits. For what people choose themselves (passwords, cookies, values found by their name only, personal data,
+kinds a user adds) the digest is cut to 4 hex digits: of a list of a million guesses about fifteen fit, so none is
+proved. The price is that two different weak secrets share a placeholder once in 65,536 pairs. A `key` makes the
+digest a keyed one; guesses then need the key.
 """
 
 import re
@@ -47,7 +49,7 @@ def placeholder(kind: str, secret: str, *, strong: bool = False, key: bytes = b"
 
 
 def contains_placeholder(value: Any) -> bool:
-    """Whether any string or dict key inside JSON-like `value` holds a placeholder: it must then not reach a live model or tool."""
+    """Whether any string or dict key of JSON-like `value` holds one; it must then not reach a live model or tool."""
     return any(MARK in text and PLACEHOLDER.search(text) for text in _strings(value))
 
 

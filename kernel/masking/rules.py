@@ -68,7 +68,7 @@ Rule = PathRule | NameRule | RegexRule | CallRule
 
 
 def by_path(path: str, *, kind: str = "path-secret") -> PathRule:
-    """A rule for places, such as `/args/*/pin`: a JSON pointer whose segments may be globs; `**` is any number of segments.
+    """A rule for places: a JSON pointer with globs, such as `/args/*/pin`; `**` is any number of segments.
 
     It sees parsed data only. The same secret in JSON text or prose has no path: use `by_name` or `by_regex` for those.
     Numbers stay numbers. Raises ValueError if `path` does not begin with `/` or `kind` is no mask kind.
@@ -80,14 +80,20 @@ def by_path(path: str, *, kind: str = "path-secret") -> PathRule:
 
 
 def by_name(name: str) -> NameRule:
-    """A rule for a name such as `pin`: compared whole, without case and punctuation. Raises ValueError if nothing is left of it."""
+    """A rule for a name such as `pin`: compared whole, without case and punctuation.
+
+    Raises ValueError if nothing is left of it.
+    """
     if not plain_name(name):
         raise ValueError(f"mask name {name!r}: give at least one letter or digit")
     return NameRule(name=plain_name(name))
 
 
 def by_regex(pattern: str | re.Pattern[str], *, kind: str, group: int = 0) -> RegexRule:
-    """A rule for text. What overlaps a placeholder is left alone. Raises ValueError (or re.error) if an argument is unusable."""
+    """A rule for text. What overlaps a placeholder is left alone.
+
+    Raises ValueError for a bad kind or group, re.error for a bad pattern.
+    """
     compiled = re.compile(pattern)
     if not 0 <= group <= compiled.groups:
         raise ValueError(f"mask pattern {compiled.pattern!r} has {compiled.groups} groups: there is no group {group}")
@@ -95,12 +101,12 @@ def by_regex(pattern: str | re.Pattern[str], *, kind: str, group: int = 0) -> Re
 
 
 def by_call(function: Callable[[str], str | None], *, kind: str) -> CallRule:
-    """A rule in code. If `function` raises, the whole string is masked under `KIND-failed`: a broken rule must not leak."""
+    """A rule in code. If it raises, the whole string is masked as `KIND-failed`: a broken rule must not leak."""
     return CallRule(function=function, kind=check_kind(kind))
 
 
 def described(rule: Rule) -> dict[str, str | int]:
-    """`rule` as plain data for a trace header. A pattern may spell out a secret, so only a short fingerprint of it is told."""
+    """`rule` as plain data for a trace header; of a pattern, which may spell out a secret, only a fingerprint."""
     match rule:
         case PathRule():
             return {"rule": rule.how, "kind": rule.kind, "path": "/" + "/".join(rule.segments)}
@@ -146,7 +152,7 @@ _CARD: Final = re.compile(r"(?<![\w.+-])[3-6]\d{3}(?:[ -]?\d){9,15}(?![\w-])")
 
 
 def personal_hits(text: str) -> list[Hit]:
-    """E-mail addresses, and payment card numbers (13 to 19 digits, first digit 3 to 6, Luhn checked: ISO/IEC 7812-1)."""
+    """E-mail addresses, and payment card numbers (13 to 19 digits, the first 3 to 6, Luhn: ISO/IEC 7812-1)."""
     hits: list[Hit] = []
     for match in _DOMAIN.finditer(text) if "@" in text else ():
         before = text[max(0, match.start() - 64) : match.start()]

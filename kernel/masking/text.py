@@ -1,8 +1,8 @@
 """Find the secrets of one text: one pass of one trigger pattern, with a precise look wherever it fires.
 
-The trigger pattern starts with one of a few rare characters (`-`, `_`, `:`, `=`, `J` …), so the regex engine skips over
-clean text with a character-set loop; only at such a character are the literals around it compared. Most texts have no
-trigger at all and cost one failed search.
+The trigger pattern starts with one of a few rare characters (`-`, `_`, `:`, `=`, `J` …), so the regex engine skips
+over clean text with a character-set loop; only at such a character are the literals around it compared. Most texts
+have no trigger at all and cost one failed search.
 """
 
 import json
@@ -41,14 +41,20 @@ _NAME_ENDS: Final = (
     "ure",
     "lue",
 )
-_GAPS: Final = (1, 2, 3, 4, 8)  # characters; a quote has 0, 1, 3 or 7 backslashes before it in JSON text up to four deep
+_GAPS: Final = (
+    1,
+    2,
+    3,
+    4,
+    8,
+)  # characters; a quote has 0, 1, 3 or 7 backslashes before it in JSON text up to four deep
 _GAP: Final = r"[\"'\\ \t]"
 
 _Detector = Callable[[str, int, NameKind], Hit | None]
 
 
-def _format_triggers(row: Format) -> Iterator[tuple[str, str, _Detector]]:
-    """For each literal start of `row`: the character to search for, the pattern of what surrounds it, and the precise look."""
+def _format_triggers(row: Format) -> Iterator[tuple[str, str, str, _Detector]]:
+    """For each start of `row`: the character to search for, the text before it, a pattern, and the precise look."""
     pattern, group, check, kind = row.compiled(), row.group, row.check, row.kind
 
     def detector(back: int) -> _Detector:
@@ -66,7 +72,7 @@ def _format_triggers(row: Format) -> Iterator[tuple[str, str, _Detector]]:
         at = _pivot(literal)
         behind, ahead = re.escape(literal[: at + 1]), re.escape(literal[at + 1 :])
         around = (f"(?<={behind})" if at else "") + (f"(?={ahead})" if ahead else "")
-        yield literal[at], around, detector(at)
+        yield literal[at], literal[:at], around, detector(at)
 
 
 def _pivot(literal: str) -> int:
@@ -82,27 +88,35 @@ def _name_trigger(ends: tuple[str, ...]) -> str:
     by_width: dict[int, set[str]] = {}
     for end in ends:
         by_width.setdefault(len(end[-3:]), set()).add(end[-3:])
-    words = {width: "|".join(sorted(map(re.escape, some))) for width, some in by_width.items()}
 
     def after(gap: int) -> str:
-        return "|".join(f"(?<=(?i:{some}){_GAP}{{{gap}}}[:=])" for some in words.values())
+        rest = (_GAP if gap else "") + f"{{{gap}}}" * (gap > 1) + "[:=]"
+        return "|".join(
+            f"(?<={_letter_sets(some)}{rest})(?<=(?i:{'|'.join(sorted(some))}){rest})" for some in by_width.values()
+        )
 
-    gaps = "|".join(f"(?<=[A-Za-z0-9]{_GAP}{{{gap}}}[:=])(?:{after(gap)})" for gap in _GAPS)
-    return f"(?:(?<=[A-Za-z0-9][:=])(?:{after(0)})|(?<={_GAP}[:=])(?:{gaps}))"
+    gaps = "|".join(f"(?:{after(gap)})" for gap in _GAPS)
+    return f"(?:{after(0)}|(?<={_GAP}[:=])(?:{gaps}))"
 
 
-def _one_char(char: str, arounds: list[str]) -> str:
-    """The pattern for one searched character: what looks behind comes first, and a set check spares most of it."""
-    behind = [around for around in arounds if _looks_behind(around)]
-    parts = [f"{around}()" for around in arounds if not _looks_behind(around)]
+def _letter_sets(words: set[str]) -> str:
+    """A set for each column of equally long `words`, in both cases: compared faster than the words themselves."""
+    columns = ("".join(sorted(set(column))) for column in zip(*words, strict=True))
+    return "".join(f"[{re.escape(column + column.upper())}]" for column in columns)
+
+
+def _one_char(char: str, rows: list[tuple[str, str]]) -> str:
+    """The pattern for one searched character, given the text before it and the pattern around it, for each row.
+
+    Rows with text before it come first, behind one comparison of the last two characters of all those texts.
+    """
+    behind = [(before, around) for before, around in rows if before]
+    parts = [f"{around}()" for before, around in rows if not before]
     if behind:
-        before = re.escape("".join(sorted({around.replace("\\", "").partition(")")[0][-2] for around in behind})))
-        parts.insert(0, f"(?<=[{before}]{re.escape(char)})(?:{'|'.join(f'{around}()' for around in behind)})")
+        width = min(2, *(len(before) for before, _ in behind))
+        ends = sorted({re.escape(before[-width:] + char) for before, _ in behind})
+        parts.insert(0, f"(?<={'|'.join(ends)})(?:{'|'.join(f'{around}()' for _, around in behind)})")
     return f"{re.escape(char)}(?:{'|'.join(parts)})"
-
-
-def _looks_behind(around: str) -> bool:
-    return around.startswith("(?<=")
 
 
 class Scanner:
@@ -115,17 +129,17 @@ class Scanner:
 
     def __init__(self, names: frozenset[str] = frozenset(), *, context: bool = True) -> None:
         self.names = names
-        rows = [(char, rest, find) for row in FORMATS for char, rest, find in _format_triggers(row)]
+        rows = [trigger for row in FORMATS for trigger in _format_triggers(row)]
         if context:
             by_name = _name_trigger(_NAME_ENDS + tuple(names))
-            rows += [(char, r"(?=(?i:earer|asic)(?:[ \t]|%20))", scheme) for char in "Bb"]
-            rows += [(":", r"(?=(?:\\*/){2}[^\s/@]{1,400}@)", url_password), ("-", r"(?=-[A-Za-z])", flag)]
-            rows += [(char, by_name, assignment) for char in ":="]
+            rows += [(char, "", r"(?=(?i:earer|asic)(?:[ \t]|%20))", scheme) for char in "Bb"]
+            rows += [(":", "", r"(?=(?:\\*/){2}[^\s/@]{1,400}@)", url_password), ("-", "", r"(?=-[A-Za-z])", flag)]
+            rows += [(char, "", by_name, assignment) for char in ":="]
         # Stable: apart from what `_one_char` puts first, the order of the table decides between rows of one character.
-        rows.sort(key=lambda row: (row[0], not _looks_behind(row[1])))
-        self._detectors = [find for _, _, find in rows]
+        rows.sort(key=lambda row: (row[0], not row[1]))
+        self._detectors = [find for *_, find in rows]
         groups = groupby(rows, key=lambda row: row[0])
-        self._trigger = re.compile("|".join(_one_char(char, [row[1] for row in some]) for char, some in groups))
+        self._trigger = re.compile("|".join(_one_char(char, [row[1:3] for row in some]) for char, some in groups))
         self.may_hold = self._trigger.search
         """Search for a trigger: None for a text without secrets, cheaply. Unicode escapes in JSON text can hide one."""
 
@@ -203,7 +217,7 @@ def replace(text: str, hits: list[Hit], stand_in: Callable[[Hit], str]) -> str:
 
 
 def json_literals(text: str, *, only: re.Pattern[str] | None = None) -> Iterator[tuple[int, int, str]]:
-    """Start, end and decoded form of each JSON string literal of `text`, quotes included; with `only`, of those it is found in."""
+    """Start, end (quotes included) and decoded form of the JSON string literals of `text` in which `only` is found."""
     for match in _LITERAL.finditer(text):
         if only is None or only.search(match[0]):
             try:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 Leaf = Callable[[str, Any, str | None], str]
-"""(text, state, name) -> text. `state` is what `Step` made of the way to the leaf; `name` is the key it stands under."""
+"""(text, state, name) -> text. `state` is what `Step` made of the way to the leaf, `name` the key it stands under."""
 Step = Callable[[Any, str | int], Any]
 """(state, key or index) -> state of the child."""
 
@@ -27,9 +27,9 @@ class _Node:
 def rewrite(value: Any, leaf: Leaf, rename: Callable[[str], str], step: Step | None = None, state: Any = None) -> Any:
     """`value` with `leaf` applied to each string leaf and `rename` to each string key.
 
-    Only changed containers are copied, as plain dict, list or tuple; numbers, booleans, None and all other objects stay as
-    they are. Strings in a list are named by the key of the list. In `{"name": N, "value": V}` (and `key`), the shape of
-    headers and of OTLP attributes, V is named by N. O(size), no recursion.
+    Only changed containers are copied, as plain dict, list or tuple; numbers, booleans, None and all other objects
+    stay as they are. Strings in a list are named by the key of the list. In `{"name": N, "value": V}` (and `key`), the
+    shape of headers and of OTLP attributes, V is named by N. O(size), no recursion.
     """
     if isinstance(value, str):
         return leaf(value, state, None)

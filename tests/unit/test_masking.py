@@ -214,7 +214,7 @@ CLEAN: list[Any] = [
     "connect(user=user, password=password, token=self.token)",
     "Password: wrong. The password: is required; Authorization: required",
     "a basic understanding of bearer authentication; Basic authentication: on",
-    "class='sk-estimator-doc-link' sk-toggleable__label-arrow scikit-learn task-force-something-long-and-plain risk-free",
+    "class='sk-estimator-doc-link' sk-toggleable__label-arrow scikit-learn task-force-something-long-plain risk-free",
     "http://localhost:8080/a@b https://user@host/x git@github.com:org/repo.git ftp://host:21/",
     "PWD=/root/project OLDPWD=/root pwd: /testbed",
     "-----BEGIN CERTIFICATE-----\nMIIBszCCARygAwIBAgIJALq\n-----END CERTIFICATE-----",
@@ -222,6 +222,11 @@ CLEAN: list[Any] = [
     "eyJub3QiOiJhIGp3dCJ9.abc.def is base64 of plain JSON",
     {"public_key": "MIIBszCCARygAwIBAgIJALq", "cache_key": "user:17:profile", "primary_key": "id", "key": "value1234"},
 ]
+
+
+@pytest.mark.parametrize("password", ["$ecret", "{x", "changeme", "p w", "%41", "<3you", "secret:1", "os.x1"])
+def test_a_password_that_resembles_a_variable_or_a_template_is_masked(password: str) -> None:
+    assert PLACEHOLDER.fullmatch(MASKER.mask({"password": password})["password"])
 
 
 @pytest.mark.parametrize("value", CLEAN, ids=range(len(CLEAN)))
