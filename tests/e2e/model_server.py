@@ -19,6 +19,7 @@ and these change how it is sent:
 
     cut         number of bytes of the body after which the connection is closed
     drip_s      seconds between pieces of 16 bytes
+    hold        true: the body is sent, and not ended until the client goes away
     done        false: a stream without its `[DONE]`
     times       this behaviour serves so many requests (default 1)
 
@@ -179,6 +180,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         n, behaviour = self.script.take(self.path, headers, asked)
         try:
             self._answer(behaviour, asked, n)
+            if behaviour.get("hold"):
+                self._wait_for_client_to_go(n)
         except (BrokenPipeError, ConnectionResetError):
             self.script.client_gone(n)
             self.close_connection = True
@@ -206,8 +209,9 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
     def _send(self, status: int, headers: dict[str, str], data: bytes, how: Behaviour | None = None) -> None:
         how = how or {}
+        length = str(len(data) + (1 if how.get("hold") else 0))
         self.send_response_only(status)
-        for name, value in {"Date": self.date_time_string(), "Content-Length": str(len(data)), **headers}.items():
+        for name, value in {"Date": self.date_time_string(), "Content-Length": length, **headers}.items():
             self.send_header(name, value)
         self.end_headers()
         if "cut" in how:

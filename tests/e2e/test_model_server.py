@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernel.ambient import outgoing_headers
@@ -247,6 +247,13 @@ def test_an_answer_too_long_to_be_one_is_not_read_to_its_end(
         assert facts(error) == ("bad_response", 200, True) and "longer than 1000 bytes" in error.message
 
 
+def test_a_stream_ends_with_its_end_mark_though_the_server_holds_the_connection(server: ModelServer) -> None:
+    server.play([{**WHOLE, "hold": True}])
+    assert ask(server.base_url, stream=True, timeout_s=5.0) == WHOLE_REPLY
+    server.wait_for(2)
+    assert server.events()[-1]["event"] == "client_gone"
+
+
 def test_an_event_stream_nobody_asked_for_is_read_as_one(server: ModelServer) -> None:
     events = event_stream(completion(WHOLE)).decode()
     server.play([{"body": events, "headers": {"Content-Type": "text/event-stream"}}])
@@ -332,7 +339,7 @@ def test_a_script_that_is_used_up_says_so(server: ModelServer) -> None:
         ask(server.base_url)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None)
 @given(st.text(max_size=30), st.integers(min_value=1, max_value=7))
 def test_the_streams_the_server_sends_hold_what_it_would_send_whole(text: str, piece_chars: int) -> None:
     body = completion({**WHOLE, "text": text, "refusal": text[::-1]})

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from kernel.endpoint import Endpoint, kind_of, retry_after_s
@@ -104,6 +104,7 @@ def test_messages_with_sound_ids_are_sent_as_they_are() -> None:
     ]
 
 
+@settings(deadline=None)
 @given(st.lists(st.sampled_from(["", "x", "y"]), min_size=1, max_size=5))
 def test_calls_with_missing_or_doubled_ids_are_sent_with_one_id_each_and_results_keep_to_their_calls(
     ids: list[str],
@@ -185,6 +186,16 @@ def test_what_servers_differ_in_is_read(message: dict[str, Any], expected: Reply
     assert decode_reply(body(message, None)) == expected
 
 
+def test_of_several_choices_the_first_by_index_counts() -> None:
+    other = {"index": 1, "message": {"content": "b"}}
+    assert decode_reply({"choices": [other, {"index": 0, "message": {"content": "a"}}]}).text == "a"
+    assert decode_reply({"choices": [other, {"message": {"content": "a"}}]}).text == "a"
+    assert decode_reply({"choices": [other]}).text == "b"
+    both = delta({"content": "a"})
+    both["choices"].insert(0, {"index": 1, "delta": {"content": "b"}, "finish_reason": "length"})
+    assert streamed(stream(both, delta({}, "stop"))).text == "a"
+
+
 @pytest.mark.parametrize(
     ("sent", "said"),
     [
@@ -216,6 +227,7 @@ def test_the_json_servers_really_send_is_read() -> None:
     assert parse_body(b'{"text": "\\ud800"}') == {"text": "\ud800"}
 
 
+@settings(deadline=None)
 @given(
     st.recursive(
         st.none() | st.booleans() | st.integers() | st.text(),
@@ -335,6 +347,7 @@ def events_of(data: bytes, cuts: list[int]) -> list[Event]:
 CUTS = st.lists(st.integers(min_value=0, max_value=10_000), max_size=30)
 
 
+@settings(deadline=None)
 @given(
     st.lists(
         st.tuples(st.sampled_from(["", "error"]), st.text(st.characters(codec="utf-8", exclude_characters="\r\n")))
@@ -424,12 +437,14 @@ def replies(draw: st.DrawFn) -> tuple[dict[str, Any], bytes]:
     return body(message, "stop", id="r1", model="m", usage=USAGE), stream(*chunks)
 
 
+@settings(deadline=None)
 @given(replies(), CUTS)
 def test_a_streamed_reply_equals_the_unstreamed_one(both: tuple[dict[str, Any], bytes], cuts: list[int]) -> None:
     unstreamed, data = both
     assert streamed(data, cuts) == decode_reply(unstreamed)
 
 
+@settings(deadline=None)
 @given(replies(), st.integers(min_value=0))
 @example((body({"content": "é"}), stream(delta({"content": "é"}), delta({}, "stop"), done=False)), 10_000)
 def test_a_cut_stream_is_never_a_reply(both: tuple[dict[str, Any], bytes], cut: int) -> None:
@@ -482,6 +497,10 @@ def test_without_ids_a_new_object_begins_a_new_call(index: int | None, second: s
     assert calls == (ToolCall(name="look", arguments='{"x":{}}'), ToolCall(name=second, arguments='{"x":2}'))
 
 
+def test_another_name_begins_a_new_call_though_the_one_before_has_no_arguments() -> None:
+    assert [one.name for one in tool_deltas(tool(0, "", name="look"), tool(0, "", name="run"))] == ["look", "run"]
+
+
 def test_a_new_object_without_a_name_is_refused_and_never_merged() -> None:
     with pytest.raises(Malformed, match="second tool call"):
         tool_deltas(tool(0, '{"x":1}', name="look"), tool(0, '{"x":2}'))
@@ -525,6 +544,13 @@ def test_an_error_inside_a_stream_is_kept() -> None:
     completion = StreamedCompletion()
     completion.feed(stream({"choices": [{"index": 0, "delta": {}, "error": {"code": 502}, "finish_reason": "error"}]}))
     assert completion.error == {"code": 502}
+
+
+def test_what_came_before_an_error_can_be_read_though_a_call_in_it_is_half() -> None:
+    completion = StreamedCompletion()
+    half_call = delta({"reasoning": "hm", "tool_calls": [tool(0, '{"x"')]})
+    completion.feed(stream(half_call, {"error": {"code": "tool_use_failed", "failed_generation": "look()"}}))
+    assert decode_reply(completion.body()) == Reply(reasoning="hm", model="m", response_id="r1")
 
 
 # -------------------------------------------------------------------------------------------------------- endpoint
@@ -595,6 +621,7 @@ def test_a_key_no_header_can_hold_is_refused_without_showing_it(name: str) -> No
     assert KEY not in str(caught.value)
 
 
+@settings(deadline=None)
 @given(st.integers(min_value=0, max_value=400), st.integers(min_value=0, max_value=400))
 def test_an_excerpt_holds_no_part_of_a_secret_wherever_the_cut_falls(before: int, after: int) -> None:
     endpoint = Endpoint("http://h", api_key=KEY, headers={"X-Token": "tok-9876543210"})
