@@ -135,11 +135,13 @@ def _bare(text: str, match: re.Match[str], name: str, kind: str) -> Hit | None:
     hit = Hit(match.start(2) + skip, match.start(2) + len(value), kind, secret, False)
     if len(secret) >= 64:
         return hit
-    if (after and after in "([") or _DOTTED.fullmatch(secret) or secret.lower() == name.lower() or len(secret) < 4:
+    if (after and after in "([") or _DOTTED.fullmatch(secret) or secret.lower() == name.lower():
         return None
     tight = not match[1] and text[match.start() - 1] == "="
     if tight and name.isupper():  # a line of an environment file
         return hit
+    if len(secret) < 4:
+        return None
     if _WORDS.fullmatch(secret):
         if kind == "password":
             alone = secret.islower() and _alone(text, match.end(), name)

@@ -88,6 +88,7 @@ CONTEXTS: dict[str, tuple[Any, str]] = {
     "env key": (f"STRIPE_KEY={WORD}", WORD),
     "env quoted": (f'OPENAI_API_KEY="{WORD}"', WORD),
     "env letters only": ("DB_PASSWORD=" + "swordfish", "swordfish"),
+    "env short": ("MYSQL_PWD=" + "q7z", "q7z"),
     "yaml": (f"password: {WORD}\nhost: db", WORD),
     "yaml letters only": ("user: ann\npassword: " + "swordfish\n", "swordfish"),
     "connection string": ("host=db user=ann password=" + "swordfish dbname=x", "swordfish"),
