@@ -6,7 +6,7 @@ import json
 import math
 from typing import Any
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernel.otlp import decode_span, encode_document, encode_line, encode_span
@@ -59,6 +59,7 @@ def _typed(value: Any) -> Any:
     return (type(value).__name__, repr(value))
 
 
+@settings(deadline=None)
 @given(_spans)
 def test_a_span_comes_back_as_it_was(span: Span) -> None:
     back = decode_span(encode_span(span))
@@ -66,6 +67,7 @@ def test_a_span_comes_back_as_it_was(span: Span) -> None:
     assert _typed(back.attributes) == _typed(span.attributes)
 
 
+@settings(deadline=None)
 @given(st.lists(_spans, max_size=3), st.builds(Resource, attributes=_attributes, scope_name=_text, scope_version=_text))
 def test_the_review_layout_and_the_line_hold_the_same_json(spans: list[Span], resource: Resource) -> None:
     document, line = encode_document(spans, resource), encode_line(spans, resource)
@@ -95,6 +97,7 @@ _anything = st.recursive(
 )
 
 
+@settings(deadline=None)
 @given(_anything)
 def test_any_python_value_gives_valid_json_and_keeps_the_span(value: Any) -> None:
     span = Span(trace_id="ab" * 16, span_id="cd" * 8, name="x", attributes={"before": 1, "value": value, "after": 2})
