@@ -1,8 +1,9 @@
 """Masking: secrets leave the process only as stable, typed placeholders. Imports nothing else of the kernel.
 
-What is not found: a secret cut in two (by a message boundary or a line break); base64 or percent-encoding of a secret as
-a whole; a password in free prose ("the password is ..."); in text, the lines after the first of a quoted password, what
-follows a double quote inside a single-quoted one, triple quotes, and a list under a secret's name (in parsed data it is).
+What is not found: a secret cut in two (by a message boundary or a line break); base64 or percent-encoding of a
+secret as a whole; a password in free prose ("the password is ..."); in text, the lines after the first of a quoted
+password, what follows a double quote inside a single-quoted one, triple quotes, and a list under a secret's name
+(in parsed data it is).
 """
 
 from kernel.masking.context import Hit
