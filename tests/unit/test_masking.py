@@ -217,7 +217,7 @@ CLEAN: list[Any] = [
     "a basic understanding of bearer authentication; Basic authentication: on",
     "class='sk-estimator-doc-link' sk-toggleable__label-arrow scikit-learn task-force-something-long-plain risk-free",
     "http://localhost:8080/a@b https://user@host/x git@github.com:org/repo.git ftp://host:21/",
-    "PWD=/root/project OLDPWD=/root pwd: /testbed",
+    "PWD=/srv/project OLDPWD=/srv pwd: /testbed",
     "-----BEGIN CERTIFICATE-----\nMIIBszCCARygAwIBAgIJALq\n-----END CERTIFICATE-----",
     "-----BEGIN PUBLIC KEY-----\nMIIBszCCARygAwIBAgIJALq\n-----END PUBLIC KEY-----",
     "eyJub3QiOiJhIGp3dCJ9.abc.def is base64 of plain JSON",
