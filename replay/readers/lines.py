@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -87,6 +86,8 @@ def open_lines(path: Path) -> Iterator[Lines | None]:
         if not magic.startswith(GZIP) and magic != ZSTD:
             yield _as_lines(source, path)
             return
+        import tempfile
+
         with tempfile.TemporaryFile() as plain:
             unpacked = _unpack_to(plain, source, is_gzip=magic != ZSTD)
             plain.seek(0)

@@ -175,3 +175,27 @@ def test_dropped_counts_are_added_up() -> None:
 def test_what_is_no_span_is_refused_with_a_reason(text: str) -> None:
     with pytest.raises(TraceError, match=r"not an OTLP/JSON span: ."):
         decode_span(text)
+
+
+def test_protobufs_own_json_parser_reads_what_is_written_without_an_unknown_field() -> None:
+    from google.protobuf import json_format  # type: ignore[import-untyped]
+    from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+    values: dict[str, Any] = {"s": 'é\n"', "i": -(2**63), "d": 0.1, "inf": float("-inf"), "b": True, "y": b"\0"}
+    values |= {"n": None, "l": [1, {"k": []}]}
+    event = Event(name="e", time_ns=1, attributes=values)
+    link = Link(trace_id=TRACE, span_id=PARENT, attributes=values)
+    span = Span(
+        trace_id=TRACE, span_id=SPAN, parent_id=PARENT, name="x", start_ns=2**63, end_ns=2**64 - 1, attributes=values,
+        events=(event,), links=(link,), status=ERROR, status_message="m", dropped=2**32 - 1,
+    )  # fmt: skip
+    resource = Resource(attributes=values, scope_name="lib", scope_version="1")
+    parsed = json_format.Parse(encode_document([span], resource), ExportTraceServiceRequest())
+    read = parsed.resource_spans[0].scope_spans[0].spans[0]
+    assert (read.start_time_unix_nano, read.end_time_unix_nano, read.status.code) == (2**63, 2**64 - 1, ERROR)
+    got = {pair.key: pair.value for pair in read.attributes}
+    assert (got["s"].string_value, got["i"].int_value, got["d"].double_value) == (values["s"], -(2**63), 0.1)
+    assert (got["inf"].double_value, got["b"].bool_value, got["y"].bytes_value) == (float("-inf"), True, b"\0")
+    assert got["n"].WhichOneof("value") is None
+    assert got["l"].array_value.values[1].kvlist_value.values[0].value.WhichOneof("value") == "array_value"
+    assert parsed == json_format.Parse(encode_line([span], resource), ExportTraceServiceRequest())
