@@ -1,0 +1,39 @@
+"""How an exception is put into words, whatever it is. Total: a hostile `__str__` is an answer too."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from kernel.canonical import valid_text
+
+MAX_CHARS = 4000
+_GROUP_SHOWN = 8
+
+
+class Words(NamedTuple):
+    """The name of an exception's type, and its text: never empty, at most `MAX_CHARS` characters and a mark."""
+
+    type: str
+    message: str
+
+
+def describe(error: BaseException) -> Words:
+    """Name an exception's type and give its text; of a group, also the exceptions in it. Never raises."""
+    text = _text(error)
+    if isinstance(error, BaseExceptionGroup):
+        inner = [f"{type(e).__name__}: {_text(e)}" for e in error.exceptions[:_GROUP_SHOWN]]
+        text = "; ".join([text, *inner])
+    if len(text) > MAX_CHARS:
+        text = f"{text[:MAX_CHARS]} … ({len(text)} characters)"
+    return Words(valid_text(type(error).__name__), valid_text(text))
+
+
+def _text(error: BaseException) -> str:
+    for form in (str, repr):
+        try:
+            text = form(error)
+        except Exception:
+            continue
+        if text.strip():
+            return text
+    return f"{type(error).__name__}, which cannot be shown as text"
