@@ -30,6 +30,7 @@ from kernel.transcript import READ_RANGE, result_text, shown_text
 
 Confirm = Callable[[str, dict[str, Any]], bool | Awaitable[bool]]
 _MAX_ERROR_CHARS = 2000
+RUN_CANCELLED = "the run was cancelled during this call"
 _NAMES_SHOWN = 40
 
 
@@ -57,6 +58,7 @@ class Dispatcher:
         self._confirm = confirm
         self._tracer = tracer or NullTracer()
         self._artifacts = ArtifactStore(limit=max(head.context.max_observation_chars, 2), language=head.language)
+        self.calls = 0
         self._counts: dict[str, int] = {}
         self._position = 0
 
@@ -76,11 +78,12 @@ class Dispatcher:
     async def _traced(
         self, call: Call, step: int, position: int, decision: Decision, left_s: float | None
     ) -> CallRecord:
+        self.calls += 1
         self._tracer.call_started(step, position, call)
         try:
             record = await self.dispatch(call, step, position, decision.estimated_cost, left_s)
         except BaseException as error:
-            fault = ToolFault(type=type(error).__name__, message="the run was cancelled during this call")
+            fault = ToolFault(type=type(error).__name__, message=RUN_CANCELLED)
             self._tracer.call_ended(step, position, CallRecord(call=call, outcome="cancelled", error=fault))
             raise
         self._tracer.call_ended(step, position, record)
@@ -165,9 +168,9 @@ class Dispatcher:
         too_costly = estimated_cost is not None and left is not None and estimated_cost > left
         if not too_costly and (not tool.spec.side_effect or self._confirm is None):
             return None, None
-        token = approval_token(call, step, position)
+        binding = approval_binding(call, step, position)
         approved = self._confirm is not None and await self._ask(call)
-        approval = Approval(approved=approved, token=token, reason="cost" if too_costly else "side_effect")
+        approval = Approval(approved=approved, binding=binding, reason="cost" if too_costly else "side_effect")
         if approved:
             return approval, None
         if too_costly:
@@ -184,7 +187,7 @@ class Dispatcher:
     async def _run(
         self, call: Call, tool: Tool, step: int, position: int, approval: Approval | None, left_s: float | None
     ) -> CallRecord:
-        if approval is not None and approval.token != approval_token(call, step, position):
+        if approval is not None and approval.binding != approval_binding(call, step, position):
             return _refusal(call, "denied", "approval_mismatch", self._texts.say("tool.denied.confirm", name=call.name))
         self._counts[call.name] = self._counts.get(call.name, 0) + 1
         key = None
@@ -261,7 +264,7 @@ def read_range(handle: str, start: int = 0, length: int | None = None) -> str:
     raise RuntimeError("read_range is answered by dispatch")
 
 
-def approval_token(call: Call, step: int, position: int) -> str:
+def approval_binding(call: Call, step: int, position: int) -> str:
     """What an approval is bound to: tool, arguments, and this one call."""
     return digest(f"{call.name}\x00{canonical_json(call.args)}\x00{step}\x00{position}")
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -210,6 +211,8 @@ class Agent:
             params = msgspec.structs.replace(params, model=name)
         if self.budget.max_output_tokens is not None and params.max_output_tokens is None:
             params = msgspec.structs.replace(params, max_output_tokens=self.budget.max_output_tokens)
+        if hasattr(model, "effective_params"):
+            params = model.effective_params(params)
         price = self.prices.get(params.model)
         if self.budget.max_cost_usd is not None and price is None:
             raise ConfigError(
@@ -344,7 +347,8 @@ class Conversation:
             count=agent.count_tokens,
         )
         try:
-            end = await loop.run()
+            async with _entered(self._model):
+                end = await loop.run()
         finally:
             if recorder is not None and session is not None and self._single:
                 session.close()
@@ -410,6 +414,16 @@ async def react(
     """Run one task with a ReAct agent made on the spot; `options` are those of `Agent`."""
     agent = Agent(tools=tools, budget=budget, **options)
     return await agent.run(task, llm=llm, confirm=confirm, trace=trace)
+
+
+@asynccontextmanager
+async def _entered(model: Any) -> AsyncIterator[None]:
+    """The model as a context manager for one run, if it is one: a client keeps its connections that long."""
+    if hasattr(model, "__aenter__"):
+        async with model:
+            yield
+    else:
+        yield
 
 
 def _check_budget(budget: Budget) -> None:

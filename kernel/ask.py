@@ -26,6 +26,7 @@ _MAX_MESSAGE_CHARS = 500
 async def ask(loop: Loop, step: int, prompt: Prompt) -> tuple[Chat, tuple[StopReason, str] | None]:
     """Get a reply. Without one, the second value says why the run must stop."""
     chat = Chat(kept=prompt.request.kept, new=prompt.new, condensed=prompt.condensed)
+    loop.spending.chats += 1
     digest = loop.tracer.chat_started(step, chat)
     attempts: list[Attempt] = []
     reply: Reply | None = None

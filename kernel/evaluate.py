@@ -6,6 +6,7 @@ or refused is a fault whatever it holds: nothing of it is run.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -23,6 +24,7 @@ from kernel.violation import ABSENT
 
 _CUT = ("length", "max_tokens", "MAX_TOKENS")
 _FILTERED = ("content_filter", "safety", "SAFETY")
+_FAILED = re.compile(r"error|fail|malformed", re.IGNORECASE)
 _FINISH_NAMES = (FINISH, "final_answer")
 _MAX_VALUE_CHARS = 200
 
@@ -139,6 +141,8 @@ def _text(reply: Reply, rules: Rules) -> Decision:
         # A plain answer may quote code or JSON: only what names a real tool, or insists on being a call, is one.
         if calls and calls[0].name not in rules.tools and calls[0].name not in _FINISH_NAMES:
             calls = ()
+        if not calls and _FAILED.search(reply.finish_reason or ""):
+            return _fault("provider-refused", rules.texts.say("fault.provider", reason=reply.finish_reason), parsed.thought)
         if not calls and (parsed.fault is None or parsed.fault.rule == "no-action"):
             return _plain_answer(parsed.visible, rules)
     if not calls:

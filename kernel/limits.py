@@ -41,7 +41,7 @@ class Spending:
         self.reasoning_tokens = 0
         self.cost_usd: float | None = 0.0 if price is not None else None
         self.estimated = False
-        self.model_calls = 0
+        self.chats = 0
 
     def reserve(self, prompt_tokens: int) -> StopReason | None:
         """Whether a call of this estimated size may be made; the reason to stop where it may not."""
@@ -57,7 +57,6 @@ class Spending:
     def settle(self, reply: Reply | None, prompt_tokens: int) -> None:
         """Book a call: by the provider's numbers, and by estimates where it gave none."""
         usage = reply.usage if reply is not None else Usage()
-        self.model_calls += 1
         estimated = usage.input_tokens is None or usage.output_tokens is None
         input_tokens = prompt_tokens if usage.input_tokens is None else usage.input_tokens
         output_tokens = usage.output_tokens

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
 from typing import Any, NoReturn
@@ -89,7 +88,7 @@ class Loop:
         self._elapsed_ns = 0
         self._errors = 0
         self._refusals = 0
-        self._calls = 0
+        self._opened = 0
         self._answer: str | None = None
 
     async def run(self) -> RunEnd:
@@ -113,6 +112,7 @@ class Loop:
 
     async def _round(self, index: int) -> Stop | None:
         """One step: read, ask, evaluate, act, stop?"""
+        self._opened = index
         self.tracer.step_started(index)
         prompt = self.transcript.prompt(self.head, self.texts)
         if (refused := self.spending.reserve(prompt.estimated_tokens)) is not None:
@@ -127,7 +127,6 @@ class Loop:
         calls: tuple[CallRecord, ...] = ()
         if decision.kind == "calls":
             calls = await self.dispatcher.act(index, decision, self.left_s())
-            self._calls += len(calls)
         return await self._judge(index, chat, decision, calls)
 
     async def _judge(self, index: int, chat: Chat, decision: Decision, calls: tuple[CallRecord, ...]) -> Stop | None:
@@ -266,9 +265,9 @@ class Loop:
             detail=detail,
             usage=self.spending.usage(),
             cost_usd=self.spending.cost_usd,
-            steps=len(self.steps),
-            model_calls=sum(step.chat is not None for step in self.steps),
-            tool_calls=self._calls,
+            steps=self._opened,
+            model_calls=self.spending.chats,
+            tool_calls=self.dispatcher.calls,
             alive=alive,
         )
         self.tracer.run_ended(self.end)
@@ -278,9 +277,9 @@ class Loop:
         """End the trace of a run that is torn down, then let the exception go on."""
         alive: tuple[str, ...] = ()
         try:
-            alive = await asyncio.shield(self.seams.tools.close())
+            alive = await self.seams.tools.close()
         finally:
-            self._finish(("cancelled", type(error).__name__), alive)
+            self._finish(("cancelled", ""), alive)
         raise error
 
 

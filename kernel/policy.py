@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import get_args
 
@@ -14,7 +15,7 @@ VARIABLE = "TRACEFIRST_POLICY"
 _MODES: tuple[str, ...] = get_args(PolicyMode)
 
 
-def policy_from(given: Policy | str | Path | None) -> Policy:
+def policy_from(given: Policy | str | Path | None, environment: Mapping[str, str] = os.environ) -> Policy:
     """The policy in force; its `source` says where it came from.
 
     `given` is a `Policy`, a mode, or a TOML file with a table `[policy]` that holds `mode` and `allow`. The environment
@@ -23,7 +24,7 @@ def policy_from(given: Policy | str | Path | None) -> Policy:
     Raises:
         ConfigError: an unknown mode or an unreadable file; the message names it and the known modes.
     """
-    value = os.environ.get(VARIABLE)
+    value = environment.get(VARIABLE)
     if value:
         mode, _, names = value.partition(":")
         return _policy(mode.strip(), _names(names), f"environment {VARIABLE}")

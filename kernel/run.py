@@ -46,7 +46,7 @@ Language = Literal["en", "zh"]
 PolicyMode = Literal["read_only", "dry_run", "allowlist", "full"]
 
 
-class Budget(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Budget(Struct, frozen=True, kw_only=True):
     """What a run may use. `None` means no limit.
 
     Args:
@@ -70,7 +70,7 @@ class Budget(Struct, frozen=True, kw_only=True, omit_defaults=True):
     model_retries: int = 2
 
 
-class Guard(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Guard(Struct, frozen=True, kw_only=True):
     """Loop guard settings: pairs (call, result) of the last `window` steps; `max_warnings` without progress stop the run."""
 
     enabled: bool = True
@@ -79,7 +79,7 @@ class Guard(Struct, frozen=True, kw_only=True, omit_defaults=True):
     similarity: float | None = None
 
 
-class Policy(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Policy(Struct, frozen=True, kw_only=True):
     """Which tools may run: `read_only` and `dry_run` never run side effects, `allowlist` runs those in `allow`.
 
     `source` says where the mode came from: `default`, `code`, a file name or an environment variable.
@@ -90,7 +90,7 @@ class Policy(Struct, frozen=True, kw_only=True, omit_defaults=True):
     source: str = "default"
 
 
-class ContextLimits(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class ContextLimits(Struct, frozen=True, kw_only=True):
     """How much is shown to the model. Characters are Unicode code points.
 
     Args:
@@ -186,10 +186,10 @@ class ToolFault(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Approval(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The answer of `confirm`, bound to one call: `token` is a digest of tool, arguments and call position."""
+    """The answer of `confirm`, bound to one call: `binding` is a digest of tool, arguments and call position."""
 
     approved: bool
-    token: str
+    binding: str
     reason: Literal["side_effect", "cost"] = "side_effect"
 
 
@@ -219,7 +219,7 @@ class GuardVerdict(Struct, frozen=True, kw_only=True, omit_defaults=True):
     warnings: int = 0
 
 
-class BudgetReading(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class BudgetReading(Struct, frozen=True, kw_only=True):
     """What has been used after a step, cumulative. `cost_usd` is None where no price is known; `estimated` marks
     tokens the provider did not report."""
 

@@ -26,6 +26,7 @@ _EN = {
     "fault.length": "the reply was cut off at the output limit; nothing of it was run. Answer more briefly",
     "fault.filter": "the provider withheld the reply (content filter)",
     "fault.refusal": "the model refused: {text}",
+    "fault.provider": "the model server rejected the reply ({reason})",
     "fault.blank_finish": "finish needs a non-empty answer",
     "fault.text": (
         "[FormatError] {message}. Nothing was run. Reply with a thought and exactly one action, for example:\n"
@@ -105,6 +106,7 @@ _ZH = {
     "fault.length": "回复在输出上限处被截断，其中没有任何动作被执行。请回答得更简短",
     "fault.filter": "服务方拦截了回复（内容过滤）",
     "fault.refusal": "模型拒绝回答：{text}",
+    "fault.provider": "模型服务拒绝了这个回复（{reason}）",
     "fault.blank_finish": "finish 需要非空的答案",
     "fault.text": (
         "[FormatError] {message}。没有执行任何动作。请回复思考和恰好一个动作，例如：\n"

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
 from typing import Any, Literal, TypeVar
 
-from kernel.canonical import to_jsonable
+from kernel.canonical import canonical_json, parse_json, to_jsonable
 from kernel.errors import ConfigError
 from kernel.messages import ToolSpec
 from kernel.schema import ArgumentSchema, SchemaError
@@ -16,29 +17,45 @@ F = TypeVar("F", bound=Callable[..., Any])
 RESERVED = ("finish", "read_range")
 
 
+@lru_cache(maxsize=512)
+def _compiled(parameters: str) -> ArgumentSchema:
+    """Compiling a schema costs more than a replayed step; the same schema is compiled once."""
+    return ArgumentSchema(parse_json(parameters))
+
+
 class Tool:
-    """A function with its spec. `bind` turns validated arguments into keywords; None means the function takes one dict.
+    """A function with its spec. `bind` turns validated arguments into keywords; None means the function takes one dict."""
 
-    `wants_key` tells that the function takes `idempotency_key` as a keyword.
-    """
-
-    __slots__ = ("bind", "function", "is_async", "limits", "schema", "spec", "wants_key")
+    __slots__ = ("_is_async", "_wants_key", "bind", "function", "limits", "schema", "spec")
 
     def __init__(
         self, spec: ToolSpec, function: Callable[..., Any], *, bind: Binder | None = None, limits: Mapping[str, int] = {}
     ) -> None:
         try:
-            self.schema = ArgumentSchema(spec.parameters)
+            self.schema = _compiled(canonical_json(spec.parameters))
         except SchemaError as error:
             raise ConfigError(f'tool "{spec.name}": {error}') from None
         self.spec = spec
         self.function = function
         self.bind = bind
         self.limits = dict(limits)
-        self.is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
-            getattr(function, "__call__", None)  # noqa: B004 - an object with an async __call__
-        )
-        self.wants_key = _takes(function, "idempotency_key")
+        self._is_async: bool | None = None
+        self._wants_key: bool | None = None
+
+    @property
+    def is_async(self) -> bool:
+        """Whether the function is a coroutine function."""
+        if self._is_async is None:
+            called = getattr(self.function, "__call__", None)  # noqa: B004 - an object with an async __call__
+            self._is_async = inspect.iscoroutinefunction(self.function) or inspect.iscoroutinefunction(called)
+        return self._is_async
+
+    @property
+    def wants_key(self) -> bool:
+        """Whether the function takes the idempotency key."""
+        if self._wants_key is None:
+            self._wants_key = _takes(self.function, "idempotency_key")
+        return self._wants_key
 
     @property
     def name(self) -> str:

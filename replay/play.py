@@ -1,0 +1,383 @@
+"""Replay: run the kernel's own loop on a recording, with doubles at every seam, and compare.
+
+Without an agent the run is rebuilt from the trace alone. With one, today's prompt, tools, budget and guard are run against
+yesterday's model answers and tool results. No live client exists in a replay; nothing is approximated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from typing import Any, Literal, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from kernel.agent import Agent
+from kernel.errors import ConfigError
+from kernel.loop import Loop
+from kernel.messages import ToolSpec
+from kernel.policy import policy_from
+from kernel.read import Transcript
+from kernel.run import Call, Chat, Run, RunHead, Step
+from kernel.seams import Seams
+from kernel.trace import NullTracer
+from kernel.transcript import READ_RANGE, RequestDigest
+from replay.compare import compare, content_divergences
+from replay.divergence import DRIFT, Divergence, Verdict
+from replay.doubles import (
+    DerivedIds,
+    RecordedClock,
+    RecordedCancel,
+    RecordedModel,
+    RecordedTools,
+    RecordingEnded,
+    ReplayMiss,
+    recorded_confirm,
+    recorded_finish_check,
+    recorded_toolbox,
+)
+from replay.recording import RecordedRun, Recording
+
+T = TypeVar("T")
+
+
+class Count(Struct, frozen=True, kw_only=True):
+    """Model replies and tool results."""
+
+    model: int = 0
+    tools: int = 0
+
+
+class ReplayResult(Struct, frozen=True, kw_only=True):
+    """The outcome of one replay. A `same` carries its evidence: steps, what was served, and that nothing was left over.
+
+    `observed` are the replayed runs, for reports and for a trace of the replay. `why_not` says why nothing was checked.
+    """
+
+    recording: Recording
+    verdict: Verdict
+    ran_with: Literal["recording", "agent"]
+    observed: tuple[Run, ...]
+    divergences: tuple[Divergence, ...]
+    served: Count
+    unused: Count
+    complete: bool
+    why_not: str = ""
+
+    @property
+    def first(self) -> Divergence | None:
+        """The difference that leads: the first that is not downstream, behaviour before drift."""
+        leading = [d for d in self.divergences if not d.downstream]
+        return next((d for d in leading if d.kind not in DRIFT), leading[0] if leading else None)
+
+
+def replay(recording: Recording, agent: Agent | None = None) -> ReplayResult:
+    """Run a recording again and compare it at every seam.
+
+    Raises:
+        ConfigError: the agent's settings cannot work.
+    """
+    ran_with: Literal["recording", "agent"] = "recording" if agent is None else "agent"
+    why_not = _not_replayable(recording)
+    if why_not:
+        return ReplayResult(
+            recording=recording,
+            verdict="not_checked",
+            ran_with=ran_with,
+            observed=(),
+            divergences=(),
+            served=Count(),
+            unused=Count(),
+            complete=False,
+            why_not=why_not,
+        )
+    transcript = Transcript() if agent is None else Transcript(agent.count_tokens)
+    tracer = _Digests()
+    observed: list[Run] = []
+    found: list[Divergence] = []
+    served, unused = [0, 0], [0, 0]
+    for turn, recorded in enumerate(recording.runs, 1):
+        played = _play(recorded.run, agent, transcript, tracer)
+        observed.append(played.run)
+        found.extend(content_divergences(recorded.problems, turn))
+        found.extend(compare(recorded.run, played.run, turn=turn, from_recording=agent is None))
+        found.extend(_miss(recorded, played, turn))
+        found.extend(_left_over(recorded, played, turn))
+        served = [served[0] + played.model.served, served[1] + played.tools.served]
+        unused = [
+            unused[0] + played.model.recorded - played.model.served,
+            unused[1] + len(played.tools.unused()),
+        ]
+        if played.missed is not None:
+            break
+    for recorded in recording.runs[len(observed) :]:
+        unused[0] += sum(step.chat is not None for step in recorded.run.steps)
+    divergences = _ordered(found)
+    return ReplayResult(
+        recording=recording,
+        verdict=_verdict(divergences, served, unused),
+        ran_with=ran_with,
+        observed=tuple(observed),
+        divergences=divergences,
+        served=Count(model=served[0], tools=served[1]),
+        unused=Count(model=unused[0], tools=unused[1]),
+        complete=all(recorded.run.end is not None for recorded in recording.runs),
+        why_not="" if served[0] else "no model reply was served, so nothing was compared",
+    )
+
+
+def _not_replayable(recording: Recording) -> str:
+    if not recording.runs:
+        return "the trace holds no run of an agent"
+    for turn, recorded in enumerate(recording.runs, 1):
+        head = recorded.run.head
+        if "root" in head.absent:
+            return (
+                f"run {turn} has lost its root span, so prompt, tools and limits are not known: "
+                "replay the trace file or journal written by the process itself"
+            )
+        indexes = [step.index for step in recorded.run.steps]
+        if indexes != list(range(1, len(indexes) + 1)):
+            return f"run {turn} has lost steps: it holds {indexes}"
+        if not recorded.run.steps:
+            return f"run {turn} holds no step: it ended before the first model call"
+    return ""
+
+
+class _Played(Struct):
+    run: Run
+    model: RecordedModel
+    tools: RecordedTools
+    missed: ReplayMiss | None
+    loop: Loop
+
+
+class _Digests(NullTracer):
+    """Computes the digests of requests, as the recorder does."""
+
+    __slots__ = ("_digest", "_head", "chat")
+
+    def __init__(self) -> None:
+        self._digest: RequestDigest | None = None
+        self.chat: Chat | None = None
+
+    def run_started(self, head: RunHead) -> None:
+        self.chat = None
+        if self._digest is None:
+            self._digest = RequestDigest(head)
+
+    def chat_started(self, step: int, chat: Chat) -> str:
+        assert self._digest is not None
+        digest = self._digest.extend(chat.kept, chat.new)
+        self.chat = msgspec.structs.replace(chat, digest=digest)
+        return digest
+
+
+def _play(recorded: Run, agent: Agent | None, transcript: Transcript, tracer: _Digests) -> _Played:
+    """Run the loop once with doubles; a run that is cut short keeps the steps it made, the open one too."""
+    model, tools = RecordedModel(recorded), RecordedTools(recorded)
+    seams = Seams(model=model, tools=tools, clock=RecordedClock(recorded), ids=DerivedIds(recorded.head.run_id))
+    if agent is None:
+        head, toolbox = recorded.head, recorded_toolbox(recorded.head)
+        check = recorded_finish_check(recorded) if head.finish_check else None
+    else:
+        head, toolbox = _todays_head(recorded.head, agent, model), agent.toolbox()
+        check = agent.finish_check
+    loop = Loop(
+        head,
+        toolbox,
+        seams,
+        transcript,
+        confirm=recorded_confirm(recorded),
+        finish_check=check,
+        tracer=tracer,
+    )
+    missed: ReplayMiss | None = None
+    ended = False
+    try:
+        drive(loop.run(), allow_loop=agent is not None and check is not None)
+    except ReplayMiss as miss:
+        missed = miss
+    except (RecordingEnded, RecordedCancel):
+        ended = True
+    steps = tuple(loop.steps)
+    if missed is not None or ended:
+        steps = _with_open_step(steps, recorded, tracer)
+    run = Run(head=head, steps=steps, end=None if missed is not None or recorded.end is None else loop.end)
+    return _Played(run=run, model=model, tools=tools, missed=missed, loop=loop)
+
+
+def _with_open_step(steps: tuple[Step, ...], recorded: Run, tracer: _Digests) -> tuple[Step, ...]:
+    """The step in which a replay was torn down, as far as it came: its request can still be compared."""
+    index = len(steps) + 1
+    if tracer.chat is None or index > len(recorded.steps):
+        return steps
+    was = recorded.steps[index - 1]
+    if was.decision is not None or was.chat is None:
+        return steps
+    chat = msgspec.structs.replace(tracer.chat, reply=was.chat.reply, attempts=was.chat.attempts)
+    return (*steps, Step(index=index, chat=chat, calls=was.calls))
+
+
+def _todays_head(recorded: RunHead, agent: Agent, model: RecordedModel) -> RunHead:
+    """Today's settings for the recorded task. The run's identity and the notes it was given are the recording's."""
+    head = agent.head(
+        recorded.task,
+        model,
+        run_id=recorded.run_id,
+        turn=recorded.turn,
+        conversation_id=recorded.conversation_id,
+        confirm=recorded.confirm,
+        policy=policy_from(agent.policy, {}),
+    )
+    tools = head.tools
+    if not any(tool.name == READ_RANGE for tool in recorded.tools):
+        tools = _without_read_range(tools)
+    return msgspec.structs.replace(head, notes=recorded.notes, tools=tools)
+
+
+def _without_read_range(tools: tuple[ToolSpec, ...]) -> tuple[ToolSpec, ...]:
+    return tuple(tool for tool in tools if tool.name != READ_RANGE)
+
+
+def drive(work: Coroutine[Any, Any, T], *, allow_loop: bool = False) -> T:
+    """Run a coroutine that waits for nothing, without an event loop: a replay that awaits anything live cannot go on.
+
+    With `allow_loop` an event loop is there for the user's own awaits (an async `finish_check`).
+
+    Raises:
+        ConfigError: the run awaited something that is not served from the recording.
+    """
+    if allow_loop:
+        import asyncio
+
+        return asyncio.run(work)
+    try:
+        work.send(None)
+    except StopIteration as done:
+        result: T = done.value
+        return result
+    work.close()
+    raise ConfigError("a replay awaited something live; only the recording may answer")
+
+
+def _miss(recorded: RecordedRun, played: _Played, turn: int) -> list[Divergence]:
+    """What the run asked for that was not recorded."""
+    miss = played.missed
+    if miss is None:
+        return []
+    step = miss.step or len(played.run.steps) + 1
+    span = _span_of(recorded.run, step)
+    if miss.kind == "model":
+        end = recorded.run.end
+        ended = end.stop_reason if end is not None else "the end"
+        return [
+            Divergence(
+                step=step,
+                kind="stop",
+                path="/steps",
+                recorded=f"{len(recorded.run.steps)} steps, then {ended}",
+                observed="asks the model for another reply",
+                span_id=recorded.run.mark.span_id,
+                cause=_longer_cause(ended),
+                turn=turn,
+            )
+        ]
+    call: Call = miss.wanted
+    asked = {"tool": call.name, "args": call.args}
+    was = recorded.run.steps[step - 1].calls if step <= len(recorded.run.steps) else ()
+    nearest = was[miss.position] if miss.position < len(was) else None
+    if miss.kind == "approval":
+        path, before = "/approval", "not asked"
+    else:
+        path = ""
+        before = {"tool": nearest.call.name, "args": nearest.call.args} if nearest is not None else "(absent)"  # type: ignore[assignment]
+    if nearest is not None and nearest.call.name == call.name and path == "":
+        from replay.divergence import differences
+
+        places = list(differences(nearest.call.args, call.args, "/args"))
+        if places:
+            return [
+                Divergence(
+                    step=step, kind="call", path=p, recorded=one, observed=other, span_id=span, cause="arguments",
+                    turn=turn,
+                )
+                for p, one, other in places
+            ]  # fmt: skip
+        before = f"{nearest.outcome}, not run" if not nearest.served_by else f"answered by the {nearest.served_by}"
+    return [
+        Divergence(
+            step=step, kind="call", path=path, recorded=before, observed=asked, span_id=span,
+            cause="approval" if path else _miss_cause(nearest), turn=turn,
+        )
+    ]  # fmt: skip
+
+
+def _miss_cause(nearest: Any) -> str:
+    if nearest is None:
+        return "parser"
+    if nearest.served_by == "guard":
+        return "guard"
+    return "tool schema" if nearest.outcome in ("bad_args", "unknown_tool") else "policy"
+
+
+def _longer_cause(ended: str) -> str:
+    if ended in ("max_steps", "token_budget", "cost_budget"):
+        return "budget"
+    return {"timeout": "clock", "loop_detected": "guard"}.get(ended, "parser")
+
+
+def _span_of(run: Run, step: int) -> str:
+    return run.marks[step - 1].step.span_id if 0 < step <= len(run.marks) else run.mark.span_id
+
+
+def _left_over(recorded: RecordedRun, played: _Played, turn: int) -> list[Divergence]:
+    """Recorded replies and results that nobody asked for."""
+    out: list[Divergence] = []
+    rest = played.model.recorded - played.model.served
+    if rest:
+        step = played.model.served + 1
+        out.append(
+            Divergence(
+                step=step, kind="missing", path="/model", recorded=f"{rest} more model replies", observed="not asked for",
+                span_id=_span_of(recorded.run, step), cause="budget", turn=turn,
+            )
+        )  # fmt: skip
+    for record in played.tools.unused():
+        step = next((s.index for s in recorded.run.steps if record in s.calls), 0)
+        out.append(
+            Divergence(
+                step=step, kind="missing", path="/call", recorded={"tool": record.call.name, "args": record.call.args},
+                observed="not asked for", span_id=_span_of(recorded.run, step), cause="arguments", turn=turn,
+            )
+        )  # fmt: skip
+    return out
+
+
+def _ordered(found: list[Divergence]) -> tuple[Divergence, ...]:
+    """In order of turn and step, each marked downstream if it follows from an earlier one.
+
+    Drift has its own first: a prompt edit does not explain a changed decision, since the recorded answer was served.
+    """
+    ranked = sorted(found, key=lambda d: (d.turn, d.step))
+    out: list[Divergence] = []
+    drift_seen = behaviour_seen = False
+    for divergence in ranked:
+        drift = divergence.kind in DRIFT
+        downstream = behaviour_seen or (drift and drift_seen)
+        if drift:
+            drift_seen = True
+        else:
+            behaviour_seen = True
+        out.append(msgspec.structs.replace(divergence, downstream=downstream) if downstream else divergence)
+    return tuple(out)
+
+
+def _verdict(divergences: tuple[Divergence, ...], served: list[int], unused: list[int]) -> Verdict:
+    if not served[0]:
+        return "not_checked"
+    if not divergences and not any(unused):
+        return "same"
+    if divergences and all(d.kind in DRIFT for d in divergences) and not any(unused):
+        return "drifted"
+    return "diverged"
