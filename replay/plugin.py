@@ -1,0 +1,1 @@
+"""The pytest plugin of tracefirst: a folder of recordings becomes a regression suite."""
