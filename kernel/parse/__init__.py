@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection
+from itertools import pairwise
 from typing import Any
 
 from kernel.parse.codeblocks import read_codeblocks
@@ -25,7 +26,7 @@ from kernel.parse.model import Found, Parsed, ParsedCall, ParseFault, Rule, Sour
 from kernel.parse.pythonic import read_pythonic
 from kernel.parse.quoting import is_shown
 from kernel.parse.react import read_react
-from kernel.parse.shape import arguments, calls_in
+from kernel.parse.shape import arguments, calls_in, usual_call
 from kernel.parse.tagged import read_tagged
 from kernel.parse.thinking import blank_thinking
 from kernel.parse.visible import thought_of, visible_of
@@ -42,9 +43,10 @@ _FAMILIES: tuple[tuple[str, Callable[[Source], list[Found]]], ...] = (
 
 _CUT = frozenset({"length", "max_tokens", "max_output_tokens", "model_length"})
 _HARMONY = re.compile(r"<\|message\|>|\bto=functions\.")
-_SUSPECT = re.compile(
-    r"[<`\[◁✿]|(?:final[ _]answer|action|observation|answer|最终|动作|行动|操作)[ \w]{0,16}[*_]{0,2}[:：]",
-    re.IGNORECASE,
+_MARKED = re.compile("[<`\\[◁✿]")
+_FENCE = re.compile(r"(?:\A|\n)```(?:json)?[ \t]*\n\s*\Z")
+_LABELLED = re.compile(
+    r"(?:final[ _]answer|action|observation|answer|最终|动作|行动|操作|观察)[ \w]{0,16}[*_]{0,2}[:：]", re.IGNORECASE
 )
 
 
@@ -71,21 +73,44 @@ def parse(text: str, *, finish_reason: str | None = None, tool_names: Collection
 
 
 def _quick(text: str, names: frozenset[str]) -> Parsed | None:
-    """The usual reply: one strict JSON action as the whole text, or at the end of plain prose. None where it is not that."""
+    """The usual reply: a strict JSON action, fenced or not, as the whole text or behind plain prose. None for any other."""
     start = text.find("{")
     if start < 0:
         return None
     before = text[:start]
-    if before and not before.isspace() and _SUSPECT.search(before):
+    prose = before != "" and not before.isspace()
+    fence = _FENCE.search(before, max(0, start - 40)) if prose else None
+    if prose and _is_suspect(before[: fence.start()] if fence else before):
         return None
     found = strict(text, start)
-    if found is None or not (found[1] == len(text) or text[found[1] :].isspace()):
+    if found is None or (found[1] != len(text) and text[found[1] :].strip() != ("```" if fence else "")):
         return None
-    shapes = calls_in(found[0], start, names)
-    if not shapes or (before and is_shown(text, start, found[1])):
+    shape = usual_call(found[0])
+    shapes = [shape] if shape else calls_in(found[0], start, names)
+    if not shapes or (prose and is_shown(text, start, found[1])):
         return None
-    calls = [shape.found("json", start, found[1]) for shape in shapes]
-    return _parsed(calls, text, text)
+    if prose or len(shapes) > 1:
+        return _parsed([shape.found("json", start, found[1]) for shape in shapes], text)
+    name, args, repaired, thought, intent, cost = shapes[0]
+    call = ParsedCall(
+        name=name,
+        args=args,
+        repaired=repaired,
+        family="json",
+        start=start,
+        end=found[1],
+        thought=thought,
+        intent=intent,
+        estimated_cost=cost,
+    )
+    return Parsed(calls=(call,), fault=None, thought=thought, visible=text.strip())
+
+
+def _is_suspect(before: str) -> bool:
+    """Whether prose may hold a mark that some family or the thinking must be asked about."""
+    return _MARKED.search(before) is not None or (
+        (":" in before or "：" in before) and _LABELLED.search(before) is not None
+    )
 
 
 def _thorough(text: str, names: frozenset[str]) -> Parsed:
@@ -94,7 +119,7 @@ def _thorough(text: str, names: frozenset[str]) -> Parsed:
         if _HARMONY.search(text):
             harmony: Harmony = read_harmony(Source(text, names))
             if harmony.calls:
-                return _parsed(harmony.calls, text, harmony.text)
+                return _parsed(harmony.calls, harmony.text)
             masked, thinking = harmony.text, harmony.thinking
         blanked = blank_thinking(masked)
         masked, thinking, open_at = blanked.text, thinking or blanked.found, blanked.open_at
@@ -102,7 +127,7 @@ def _thorough(text: str, names: frozenset[str]) -> Parsed:
         if not calls and open_at is not None:
             calls = _behind_thinking(text, open_at, names)
         if calls:
-            return _parsed(calls, text, masked)
+            return _parsed(calls, masked)
     except Unreadable as unreadable:
         return _fault(unreadable.fault(), visible_of(masked))
     visible = visible_of(masked)
@@ -123,7 +148,7 @@ def _behind_thinking(text: str, open_at: int, names: frozenset[str]) -> list[Fou
     calls = read_tagged(Source(" " * start + text[start:], names))
     if not calls or text[max(start, text.rfind("\n", 0, calls[0].start)) : calls[0].start].strip():
         return []
-    gaps = [text[a.end : b.start] for a, b in zip(calls, calls[1:], strict=False)]
+    gaps = [text[a.end : b.start] for a, b in pairwise(calls)]
     return [] if thought_of("".join(gaps)) or visible_of(text[calls[-1].end :]) else calls
 
 
@@ -137,7 +162,7 @@ def _nothing(visible: str, thinking: bool, open_at: int | None) -> ParseFault:
     )
 
 
-def _parsed(found: list[Found], text: str, masked: str) -> Parsed:
+def _parsed(found: list[Found], masked: str) -> Parsed:
     calls = []
     behind = 0
     for call in found:

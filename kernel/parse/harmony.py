@@ -65,9 +65,9 @@ def read_harmony(source: Source) -> Harmony:
         token_end = _token_end(text, close)
         hidden += [(start, token_end)] if analysis else [(start, body), (close, token_end)]
         head = token_end
-    rest = _RECIPIENT.search(text, head)
-    if rest and not calls and _CHANNEL.search(text, head):
-        raise Unreadable("cut-off", f"The message to {rest[1]!r} at offset {rest.start()} has no content.", len(text))
+    rest = _RECIPIENT.search(text, head) if _CHANNEL.search(text, head) else None
+    if rest and not calls:
+        raise _no_content(text, rest)
     return Harmony(calls, blank(text, hidden), thinking)
 
 
@@ -96,6 +96,11 @@ def _call(source: Source, recipient: str, body: int, start: int) -> tuple[Found,
     return Found(name, args, "harmony", start, end.end() if end else close, repaired or unwrapped), stop
 
 
+def _no_content(text: str, recipient: re.Match[str]) -> Unreadable:
+    message = f"The message to {recipient[1]!r} at offset {recipient.start()} has no content."
+    return Unreadable("cut-off", message, len(text))
+
+
 def _token_end(text: str, close: int) -> int:
     for token in ("<|end|>", "<|call|>", "<|return|>"):
         if text.startswith(token, close):
@@ -107,6 +112,9 @@ def _without_tokens(source: Source) -> Harmony:
     """The same message after something stripped its control tokens."""
     found = _WITHOUT_TOKENS.search(source.text)
     if found is None:
+        header = _RECIPIENT.search(source.text) if _CHANNEL.search(source.text) else None
+        if header:
+            raise _no_content(source.text, header)
         return Harmony([], source.text, False)
     value, end, repaired = JsonReader(source.text).read(found.end())
     args, unwrapped = arguments(value, found.end(), text_allowed=False)

@@ -23,26 +23,16 @@ _SPACE = re.compile(r"[ \t\r\n\ufeff\xa0\u200b\u3000]*+")
 _COMMENT = re.compile(r"//[^\n]{0,400}(?=\n|\Z)|/\*.{0,400}?\*/|#[^\n]{0,400}(?=\n|\Z)", re.DOTALL)
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?(?:[eE][+-]?[0-9]++)?(?![\w.])")
 _WORD = re.compile(r"[A-Za-z_$][\w$]*+")
-_BARE_KEY = re.compile(r"[A-Za-z_$][\w$-]{0,127}+")
-_LITERALS: dict[str, bool | None] = {
-    "true": True, "false": False, "null": None, "True": True, "False": False, "None": None,
-}  # fmt: skip
-
-_DOUBLE, _SINGLE = '"“”„‟＂', "'‘’‚"
-_CLOSERS = {
-    **{q: re.compile('["“”„‟＂\\\\]') for q in _DOUBLE},
-    **{q: re.compile("['‘’‚\\\\]") for q in _SINGLE},
-    '"': re.compile(r'["\\]'),
-    "'": re.compile(r"['\\]"),
-    "`": re.compile(r"[`\\]"),
-}
-_QUOTES = frozenset(_CLOSERS)
-_KEY = r"""(?:\\?["“”„‟＂][^"“”„‟＂\n]{1,200}?["“”„‟＂]|\\?['‘’‚][^'‘’‚\n]{1,200}?['‘’‚]|[A-Za-z_$][\w$-]{0,127})\s{0,32}[:：]"""
+_BARE_KEY = (
+    r"(?:\"(?:[^\"\\\n]|\\[^\n]){0,200}\"|\\?[\"“”„‟＂][^\"“”„‟＂\n]{1,200}?[\"“”„‟＂]|\\?['‘’‚][^'‘’‚\n]{1,200}?['‘’‚]"
+    r"|[A-Za-z_$][\w$-]{0,127})\s{0,32}[:：]"
+)
 _KEY_AHEAD = re.compile(_KEY)
 _STRAY = r"[A-Za-z_]\w{0,63}\s{1,32}"
 _STRAY_WORD = re.compile(_STRAY + r"""(?=["'“‘])""")
 _AFTER_PAIR = re.compile(
-    rf"[,，]\s{{0,200}}(?:\Z|[}},，]|//|/\*|\#|{_KEY}|{_STRAY}[\"'“‘][^\"\n]{{1,200}}[\"'”’]\s{{0,32}}:)"
+    rf"[,，]\s{{0,200}}(?:\Z|[}},，]|//|/\*|\#|{_KEY}|{_STRAY}[\"'“‘][^\"\n]{{1,200}}[\"'”’]\s{{0,32}}:"
+    rf"|[\"“'‘]?[^\"”'’\n{{}}\[\]:]{{0,200}}[\"”'’]?\s{{0,32}}\Z)"
 )
 _AFTER_ITEM = re.compile(
     r"""[,，]\s{0,200}(?:\Z|[\],，"'“‘{\[]|-?[0-9]|(?:true|false|null|True|False|None)\b|//|/\*|#)"""
@@ -92,7 +82,7 @@ def strict(text: str, pos: int = 0) -> tuple[Any, int] | None:
         raise Unreadable(twice.rule, twice.message, pos) from None
     except (ValueError, RecursionError):
         return None
-    if text.count("[", pos, end) + text.count("{", pos, end) > MAX_DEPTH and _too_deep(value):
+    if end - pos > MAX_DEPTH and text.count("[", pos, end) + text.count("{", pos, end) > MAX_DEPTH and _too_deep(value):
         return None
     return value, end
 
@@ -129,7 +119,7 @@ class JsonReader:
         Raises:
             Unreadable: with the offset at which reading failed; `cut-off` where the text ends first.
         """
-        if self._tries > 0:
+        if self._tries > 0 and not _STRAY_QUOTED_OBJECT.match(self._text, pos):
             found = strict(self._text, pos)
             if found is not None:
                 return Json(found[0], found[1], False)

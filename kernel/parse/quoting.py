@@ -8,7 +8,7 @@ _BEFORE = re.compile(
     r"\b(?:for (?:example|instance)|e\.g\.|an? (?:\w+ )?(?:example|sample|illustration)\b(?!\.)|examples?\s*:"
     r"|(?:example|sample) (?:call|tool|usage|format|output|json|response|action|of)\b"
     r"|how (?:a|an|the|my|your|such)\b.{0,60}\b(?:looks?|works?|written|called|formatted)\b"
-    r"|(?:would|could|might|should|must|may) (?:look|be (?:written|called|formatted))\b|looks? like\b"
+    r"|(?:would|could|might|should|must|may) (?:look like|be (?:written|called|formatted))\b|looks? like\b"
     r"|(?:in|has|uses?|follow\w*|expects?) (?:this|the following) (?:format|form|schema|shape|structure)"
     r"|you (?:can|could|may|might|would|should|must|need to|have to) (?:\w+ )?(?:call|use|send|write|run|invoke|emit|type)"
     r"|(?:do not|don't|never|must not|should not|shouldn't|cannot|can't) (?:\w+ )?(?:call|use|send|run|invoke|emit|execute)"
@@ -24,6 +24,16 @@ _AFTER = re.compile(
     r"|以上(?:只是|仅为|是).{0,6}(?:示例|例子)|(?:没有|未|并未)(?:调用|执行|运行)",
     re.IGNORECASE,
 )
+_BEFORE_WORDS = (
+    "example", "instance", "e.g.", "sample", "illustration", "how ", "look like", "looks", "written", "called", "format", "form",
+    "schema", "shape", "structure", "you ", "not ", "never", "n't ", "hypothe", "instead", "rather",
+    "例", "格式", "不要", "不能", "切勿",
+)  # fmt: skip
+_AFTER_WORDS = (
+    "not ", "n't", "n’t", "never", "Nothing", "nothing", "example", "illustration", "sample", "template", "Not ", "例", "没有", "未",
+)  # fmt: skip
+_TAG_BEFORE = re.compile(r"<[^<>\n/]{1,60}>\s{0,20}\Z")
+_TAG_AFTER = re.compile(r"\s{0,20}</[^<>\n]{1,60}>")
 _FENCE_BEFORE = re.compile(r"(?:```|~~~)[\w+.-]{0,30}[ \t]{0,8}\Z")
 _FENCE_AFTER = re.compile(r"\s{0,80}(?:```|~~~)")
 _SENTENCE = re.compile(r"[.!?。！？][\"')]?\s+|[。！？]")
@@ -35,16 +45,36 @@ def is_shown(text: str, start: int, end: int) -> bool:
     it, at most a few hundred characters each way."""
     before = text[max(0, start - _WINDOW) : start]
     after = text[end : end + _WINDOW]
-    fence = _FENCE_BEFORE.search(before.rstrip())
+    if before[-1:] in (">", "\n") and (tag := _TAG_BEFORE.search(before, max(0, len(before) - 82))):
+        before = before[: tag.start()]
+        if closing := _TAG_AFTER.match(after):
+            after = after[closing.end() :]
+    tail = before[-60:].rstrip()
+    fence = _FENCE_BEFORE.search(tail) if "```" in tail or "~~~" in tail else None
     if fence:
-        before = before[: fence.start()]
+        before = before[: max(0, len(before) - 60) + fence.start()]
         if closing := _FENCE_AFTER.match(after):
             after = after[closing.end() :]
     elif _inside_sentence(before.rpartition("\n")[2], after.partition("\n")[0]):
         return True
-    lead = _SENTENCE.split(before.rstrip().rpartition("\n")[2])[-1]
-    trail = after.lstrip().partition("\n\n")[0]
-    return _BEFORE.search(lead) is not None or _AFTER.search(trail) is not None
+    return _announces(before) or _disowns(after.lstrip().partition("\n\n")[0])
+
+
+def _announces(before: str) -> bool:
+    line = before.rstrip().rpartition("\n")[2].lower()
+    return _has(line, _BEFORE_WORDS) and _BEFORE.search(_SENTENCE.split(line)[-1]) is not None
+
+
+def _disowns(after: str) -> bool:
+    return after != "" and _has(after, _AFTER_WORDS) and _AFTER.search(after) is not None
+
+
+def _has(text: str, words: tuple[str, ...]) -> bool:
+    """Whether one of the words is in the text: much cheaper than a search, and nearly always the answer is no."""
+    for word in words:  # noqa: SIM110 - a generator would double the time
+        if word in text:
+            return True
+    return False
 
 
 def _inside_sentence(left: str, right: str) -> bool:

@@ -266,7 +266,7 @@ def _in_example(text: str, start: int, end: int) -> bool:
 
 
 def _clean(name: str) -> str:
-    name = name.strip().strip("*").strip()
+    name = name.strip().strip("*").strip().replace("\\_", "_")
     for left, right in ("[]", "<>", '""', "''", "``", "“”"):
         if len(name) > 2 and name[0] == left and name[-1] == right:
             name = name[1:-1].strip()

@@ -19,6 +19,7 @@ _THOUGHT_KEYS = ("thought", "thoughts", "reasoning")
 _NO_TOOL = re.compile(
     r"(?:none|n/?a|null|nil|nothing|no[ _](?:tool|action|function)\b.*|无|无需.*|不需要.*)\Z", re.IGNORECASE
 )
+_NOT_USUAL = frozenset({"none", "null", "nil", "nothing", "na", "no_tool", "no_action", "no_function"})
 _PREFIX = re.compile(r"(?:functions?|default_api)[.:]", re.IGNORECASE)
 _KIMI = re.compile(r"functions?[._:]?(?P<name>.+?)[:_]?[0-9]{1,4}\Z")
 _INDEX = re.compile(r"(?P<name>.+):[0-9]{1,4}\Z")
@@ -37,6 +38,41 @@ class Shape(NamedTuple):
     def found(self, family: str, start: int, end: int, *, repaired: bool = False) -> Found:
         thought, intent, cost = self.thought, self.intent, self.estimated_cost
         return Found(self.name, self.args, family, start, end, self.repaired or repaired, thought, intent, cost)
+
+
+_PLAIN_KEYS = frozenset({"thought", "intent", "estimated_cost", "id", "type"})
+_NAME_SET, _ARG_SET = frozenset(NAME_KEYS), frozenset(ARG_KEYS)
+
+
+def usual_call(value: Any) -> Shape | None:
+    """The plainest action read quickly: one name, one object of arguments, and known siblings. None says nothing."""
+    if not isinstance(value, dict):
+        return None
+    name = args = None
+    for key, inner in value.items():
+        if key in _NAME_SET:
+            if name is not None or not isinstance(inner, str):
+                return None
+            name = inner
+        elif key in _ARG_SET:
+            if args is not None or not isinstance(inner, dict):
+                return None
+            args = inner
+        elif key not in _PLAIN_KEYS:
+            return None
+    if name is None or args is None or "type" in args or not name.isidentifier() or name.lower() in _NOT_USUAL:
+        return None
+    if len(value) == 2:
+        return Shape(name, args, False, "", None, None)
+    thought, intent = value.get("thought", ""), value.get("intent")
+    return Shape(
+        name,
+        args,
+        False,
+        thought if isinstance(thought, str) else "",
+        intent if isinstance(intent, str) else None,
+        _cost(value),
+    )
 
 
 def is_no_tool(name: str) -> bool:
@@ -97,9 +133,9 @@ def _one_call(keys: dict[str, Any], pos: int, tool_names: Collection[str], *, wr
     if not names:
         return []
     given = [key for key in ARG_KEYS if key in keys]
-    if not given:
-        if not (wrapped and len(keys) == 1) and not ("name" not in keys and names[0] in tool_names and len(keys) <= 2):
-            return []
+    no_arguments = (wrapped and len(keys) == 1) or ("name" not in keys and names[0] in tool_names and len(keys) <= 2)
+    if not given and not no_arguments:
+        return []
     if len(set(names)) > 1:
         message = f"The action at offset {pos} has two names: {names[0][:60]!r} and {names[1][:60]!r}."
         raise Unreadable("ambiguous", message, pos)

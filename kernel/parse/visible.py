@@ -19,25 +19,39 @@ _RIGHT_TOKEN = re.compile(rf"(?:{_TOKEN})\Z", re.IGNORECASE)
 _THOUGHT = re.compile(
     r"\A[*_#]{0,4}(?:thoughts?|思考|思路|想法)[ \t]{0,4}\d{0,4}[ \t]{0,4}[*_]{0,3}[:：][*_]{0,3}\s*+", re.IGNORECASE
 )
-_EDGE = 200
+_EDGE = 100
+_LEFT_CHARS = frozenset(" \t\r\n\f\v<[aA")
 
 
 def visible_of(text: str) -> str:
     """The text without control tokens and white space at its edges."""
-    text = text[_left(text) :].rstrip()
-    while token := _RIGHT_TOKEN.search(text, max(0, len(text) - _EDGE)):
-        text = text[: token.start()].rstrip()
-    return text
+    start = _left(text)
+    return text[start : _right(text, _RIGHT_TOKEN, start)]
 
 
 def thought_of(before: str) -> str:
     """The text before a call, without the label in front of it and the opening tag or fence of the call behind it."""
-    text = before[_left(before) :].rstrip()
-    while wrapper := _WRAPPER.search(text, max(0, len(text) - _EDGE)):
-        text = text[: wrapper.start()].rstrip()
-    return _THOUGHT.sub("", text, count=1)
+    start = _left(before)
+    thought = before[start : _right(before, _WRAPPER, start)]
+    return _THOUGHT.sub("", thought, count=1) if ":" in thought[:40] or "：" in thought[:40] else thought
 
 
 def _left(text: str) -> int:
+    if text[:1] not in _LEFT_CHARS:
+        return 0
     match = _LEFT.match(text)
     return match.end() if match else 0
+
+
+def _right(text: str, token: re.Pattern[str], start: int) -> int:
+    """Where the text ends without the tokens behind it. The text is not copied, so that many tokens cost no more each."""
+    end = len(text)
+    while True:
+        while end > start and text[end - 1].isspace():
+            end -= 1
+        if end <= start or not (text[end - 1] in ">]`~" or text.find("```", max(start, end - 24), end) >= 0):
+            return max(end, start)
+        match = token.search(text, max(start, end - _EDGE), end)
+        if match is None:
+            return end
+        end = match.start()
