@@ -44,6 +44,9 @@ CHAT = "chat"
 EXECUTE_TOOL = "execute_tool"
 STEP = "step"
 
+SEALED = ("gen_ai.", "tracefirst.", "error.")
+"""Prefixes of the attributes under the seal; anything else was added downstream."""
+
 # ours, on every span
 FORMAT = "tracefirst.format"
 SEAL = "tracefirst.seal"
