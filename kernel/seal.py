@@ -36,7 +36,7 @@ def seal(attributes: dict[str, Any]) -> str:
 
 
 def breaches(attributes: dict[str, Any], recorded: object) -> list[tuple[str, str]]:
-    """Attributes that do not fit the seal `recorded` beside them, each with what is wrong; foreign ones do not count."""
+    """Attributes that do not fit the seal beside them, each with what is wrong; those of others do not count."""
     own = {key: value for key, value in attributes.items() if key != sc.SEAL and key.startswith(sc.SEALED)}
     now = seal(own)
     if now == recorded:
