@@ -224,9 +224,11 @@ def test_gateway_keeps_a_flagged_run_whole_and_few_of_the_healthy(jaeger: Jaeger
 def test_every_policy_keeps_its_run(
     name: str, attrs: dict[str, Any], strict: CollectorServer, jaeger: JaegerServer
 ) -> None:
-    """Each mark by itself is enough, without tracefirst.flagged and with a sampled share of zero."""
+    """Each mark by itself is enough, at once: without tracefirst.flagged, without a sampled share, and on a child also
+    without a root (`decision_wait` is half an hour here)."""
     trace_id = new_trace_id()
-    send(strict, span(trace_id, name, attrs))
+    parent = None if name == "invoke_agent" else span(trace_id, "invoke_agent", {})
+    send(strict, span(trace_id, name, attrs, parent=parent))
     assert in_jaeger(jaeger, trace_id, 1)
 
 
