@@ -23,8 +23,22 @@ _SPACE = re.compile(r"[ \t\r\n\ufeff\xa0\u200b\u3000]*+")
 _COMMENT = re.compile(r"//[^\n]{0,400}(?=\n|\Z)|/\*.{0,400}?\*/|#[^\n]{0,400}(?=\n|\Z)", re.DOTALL)
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?(?:[eE][+-]?[0-9]++)?(?![\w.])")
 _WORD = re.compile(r"[A-Za-z_$][\w$]*+")
-_BARE_KEY = (
-    r"(?:\"(?:[^\"\\\n]|\\[^\n]){0,200}\"|\\?[\"“”„‟＂][^\"“”„‟＂\n]{1,200}?[\"“”„‟＂]|\\?['‘’‚][^'‘’‚\n]{1,200}?['‘’‚]"
+_BARE_KEY = re.compile(r"[A-Za-z_$][\w$-]{0,127}+")
+_LITERALS: dict[str, bool | None] = {
+    "true": True, "false": False, "null": None, "True": True, "False": False, "None": None,
+}  # fmt: skip
+
+_DOUBLE, _SINGLE = '"“”„‟＂', "'‘’‚"
+_CLOSERS = {
+    **{q: re.compile('["“”„‟＂\\\\]') for q in _DOUBLE},
+    **{q: re.compile("['‘’‚\\\\]") for q in _SINGLE},
+    '"': re.compile(r'["\\]'),
+    "'": re.compile(r"['\\]"),
+    "`": re.compile(r"[`\\]"),
+}
+_QUOTES = frozenset(_CLOSERS)
+_KEY = (
+    r"(?:\"(?:[^\"\\\n]|\\[^\n]){0,2000}\"|\\?[\"“”„‟＂][^\"“”„‟＂\n]{1,200}?[\"“”„‟＂]|\\?['‘’‚][^'‘’‚\n]{1,200}?['‘’‚]"
     r"|[A-Za-z_$][\w$-]{0,127})\s{0,32}[:：]"
 )
 _KEY_AHEAD = re.compile(_KEY)

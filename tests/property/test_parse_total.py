@@ -35,10 +35,10 @@ values = st.recursive(
     | st.integers(-(2**70), 2**70)
     | st.floats(allow_nan=False, allow_infinity=False)
     | st.text(),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=40), inner, max_size=4),
     max_leaves=12,
 )
-arguments = st.dictionaries(st.text(), values, max_size=4)
+arguments = st.dictionaries(st.text(max_size=40), values, max_size=4)
 
 
 @given(
