@@ -87,6 +87,8 @@ class LiveTools:
         self, tool: Tool, call: Call, *, step: int, position: int, key: str | None, left_s: float | None = None
     ) -> Invocation:
         """Run one call; raises only cancellation of the run, `KeyboardInterrupt` and `SystemExit`."""
+        if left_s is not None and left_s <= 0:
+            return _timed_out(tool, "the run had no time left, so it was not run")
         ends_at = None if left_s is None else asyncio.get_running_loop().time() + left_s
         try:
             args, keywords = _arguments(tool, call.args, key)
@@ -141,8 +143,8 @@ class LiveTools:
 
     def _as_task(self, name: str, function: Callable[[], Any]) -> Any:
         """The outcome at once where the function never waits, else a `_Started`."""
-        carrier, done = self._tasks.start(name, _awaited(function))
-        return done if carrier is None else _Started(carrier.task, carrier.cancel)
+        task, done = self._tasks.start(name, _awaited(function))
+        return done if task is None else _Started(task, task.cancel)
 
     def _in_thread(self, name: str, function: Callable[[], Any]) -> _Started:
         future = self._workers.submit(name, functools.partial(_called, function))

@@ -3,7 +3,8 @@
 Each call gets a fresh interpreter, as multiprocessing's `spawn` would: nothing is inherited, neither threads nor locks
 nor sockets, and no server process outlives the run. The price is the start of Python and the import of the tool's
 module for every call. The function and its arguments travel as a pickle, so the function must be found by its name in
-a module; the result comes back as JSON. A child that makes itself a session of its own escapes the kill.
+a module; the result comes back as JSON. What the tool leaves running ends with it. A child that makes itself a session
+of its own escapes the kill.
 """
 
 from __future__ import annotations
@@ -42,8 +43,9 @@ def request(
     """What the new process needs to make the call.
 
     Args:
-        limits: `memory_mb`, mebibytes of address space, and `cpu_s`, seconds of processor time; both for the whole
-            process, with the interpreter and all imports.
+        limits: `memory_mb`, mebibytes of address space that the tool and its imports may take beside the interpreter
+            itself, and `cpu_s`, seconds of processor time of the whole process. Its children are limited alike, each
+            on its own.
     Raises:
         ConfigError: the function or an argument cannot be carried to another process.
     """
@@ -62,6 +64,7 @@ def request(
     return pickle.dumps(
         {
             "path": sys.path,
+            "argv": sys.argv,
             "main": _main(name) if script else None,
             "memory_bytes": None if memory_mb is None else memory_mb << 20,
             "cpu_s": limits.get("cpu_s"),

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import pickle
-import resource
 import signal
 import sys
 import types
@@ -73,7 +72,7 @@ def _end_with_caller(request_fd: int) -> None:
 
 
 def _answer(request: dict[str, Any]) -> bytes:
-    sys.path[:] = request["path"]
+    sys.path[:], sys.argv[:] = request["path"], request["argv"]
     from kernel.canonical import compact_json, to_jsonable
     from kernel.fault import describe
 
@@ -110,11 +109,23 @@ def _called(function: Callable[..., Any], args: tuple[Any, ...], keywords: dict[
 
 
 def _limit(memory_bytes: int | None, cpu_s: int | None) -> None:
+    import resource  # here, so that the constants above can be had on any system
+
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if cpu_s is not None:
         resource.setrlimit(resource.RLIMIT_CPU, (cpu_s, cpu_s + 1))
     if memory_bytes is not None:
-        resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
+        bound = memory_bytes + _address_space_bytes()
+        resource.setrlimit(resource.RLIMIT_AS, (bound, bound))
+
+
+def _address_space_bytes() -> int:
+    """What the interpreter itself has taken, most of it reserved and never used; 0 where the system does not tell."""
+    try:
+        with open("/proc/self/statm", "rb") as statm:
+            return int(statm.read().split()[0]) * os.sysconf("SC_PAGESIZE")
+    except OSError:
+        return 0
 
 
 def _load_main(main: tuple[str, str] | None) -> None:

@@ -11,124 +11,96 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import functools
 from asyncio.tasks import _enter_task, _leave_task
-from collections.abc import Callable, Coroutine, Generator
-from typing import Any
+from collections.abc import Callable, Coroutine
+from typing import Any, NoReturn
+
+_NOTHING: Any = object()
 
 
-class Carrier:
-    """A task that waits to carry one coroutine on."""
+class _Carrier(Coroutine[Any, Any, Any]):
+    """What a task runs: nothing, until a coroutine that has taken its first step is handed over; then the rest of it.
 
-    __slots__ = ("_cancelled", "_context", "_coroutine", "_entered", "_first", "_gate", "_handed_over", "loop", "task")
+    It is a coroutine object of its own, and not an `async def`, because a task that is cancelled before its first turn
+    throws into a coroutine that has not begun, which would end without a word to the one it carries.
+    """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.loop = loop
         self._gate = loop.create_future()
-        self._handed_over = self._entered = self._cancelled = False
-        self.task = loop.create_task(self._carry())
+        self._coroutine: Coroutine[Any, Any, Any] | None = None
+        self._context: contextvars.Context | None = None
+        self._awaited: Any = _NOTHING  # what the coroutine waits for, as long as the task does not
 
-    def fresh(self, loop: asyncio.AbstractEventLoop) -> bool:
-        """Whether nothing is left on the task from a coroutine that took its first step as it."""
-        return self.loop is loop and not self.task.done() and not self.task.cancelling()
-
-    def step(self, coroutine: Coroutine[Any, Any, Any]) -> tuple[bool, Any]:
-        """Take the first step: (True, result) where it was the only one, else the task now carries the rest.
-
-        The coroutine must not raise anything.
-        """
-        loop, current = self.loop, asyncio.current_task()
-        context = contextvars.copy_context()
-        if current is not None:
-            _leave_task(loop, current)
-        _enter_task(loop, self.task)
-        try:
-            self._first = context.run(coroutine.send, None)
-        except StopIteration as stop:
-            return True, stop.value
-        finally:
-            _leave_task(loop, self.task)
-            if current is not None:
-                _enter_task(loop, current)
-        self._coroutine, self._context, self._handed_over = coroutine, context, True
+    def hand_over(self, coroutine: Coroutine[Any, Any, Any], context: contextvars.Context, awaited: Any) -> None:
+        self._coroutine, self._context, self._awaited = coroutine, context, awaited
         if not self._gate.done():
             self._gate.set_result(None)
-        return False, None
 
-    def cancel(self) -> bool:
-        """Cancel the coroutine where it waits. A task that is cancelled before its first turn would never tell it."""
-        if self._entered:
-            return self.task.cancel()
-        self._cancelled = True
-        return True
+    def send(self, value: Any) -> Any:
+        if self._coroutine is None:
+            return next(self._gate.__await__())
+        if self._awaited is not _NOTHING:
+            awaited, self._awaited = self._awaited, _NOTHING
+            return awaited
+        return self._step(self._coroutine.send, value)
 
-    async def _carry(self) -> Any:
-        self._entered = True
-        step: Callable[[], Any] | None = None
-        try:
-            if self._cancelled:
-                raise asyncio.CancelledError
-            await self._gate
-        except asyncio.CancelledError as error:
-            if not self._handed_over:
-                raise
-            step = functools.partial(self._coroutine.throw, error)
-        return await _Rest(self._coroutine, self._context, self._first, step)
+    def throw(self, error: Any, *_: Any) -> Any:
+        if self._coroutine is None:
+            raise error
+        awaited, self._awaited = self._awaited, _NOTHING
+        if isinstance(error, asyncio.CancelledError) and asyncio.isfuture(awaited) and awaited.cancel():
+            return awaited  # as a task does it: what is waited for is cancelled, and tells the one who waits
+        return self._step(self._coroutine.throw, error)
 
+    def _step(self, method: Callable[[Any], Any], value: Any) -> Any:
+        assert self._context is not None
+        return self._context.run(method, value)
 
-class _Rest:
-    """The rest of a coroutine that waits for `first`; `step` is what to do with it instead, if anything."""
-
-    def __init__(
-        self,
-        coroutine: Coroutine[Any, Any, Any],
-        context: contextvars.Context,
-        first: Any,
-        step: Callable[[], Any] | None,
-    ) -> None:
-        self._coroutine, self._context, self._first, self._step = coroutine, context, first, step
-
-    def __await__(self) -> Generator[Any, Any, Any]:
-        awaited, step = self._first, self._step
-        while True:
-            if step is None:
-                try:
-                    sent = yield awaited
-                except BaseException as error:
-                    step = functools.partial(self._coroutine.throw, error)
-                else:
-                    step = functools.partial(self._coroutine.send, sent)
-            try:
-                awaited = self._context.run(step)
-            except StopIteration as stop:
-                return stop.value
-            step = None
+    def __await__(self) -> NoReturn:
+        raise TypeError("this coroutine belongs to its task")
 
 
 class Tasks:
     """The tasks of one run, with at most one kept for the next call."""
 
     def __init__(self) -> None:
-        self._spare: Carrier | None = None
+        self._spare: tuple[asyncio.Task[Any], _Carrier] | None = None
 
-    def start(self, name: str, coroutine: Coroutine[Any, Any, Any]) -> tuple[Carrier | None, Any]:
-        """Start a coroutine that raises nothing: (None, result) where it never waited, else what carries it on."""
-        loop = asyncio.get_running_loop()
-        carrier, self._spare = self._spare, None
-        if carrier is None or not carrier.fresh(loop):
-            if carrier is not None:
-                carrier.cancel()
-            carrier = Carrier(loop)
-        done, result = carrier.step(coroutine)
-        if done:
-            self._spare = carrier
-            return None, result
-        carrier.task.set_name(f"tool {name}")
-        return carrier, None
+    def start(self, name: str, coroutine: Coroutine[Any, Any, Any]) -> tuple[asyncio.Task[Any] | None, Any]:
+        """Start a coroutine that raises nothing: (None, result) where it never waited, else its task."""
+        loop, current = asyncio.get_running_loop(), asyncio.current_task()
+        task, carrier = self._take(loop)
+        context = contextvars.copy_context()
+        if current is not None:
+            _leave_task(loop, current)
+        _enter_task(loop, task)
+        try:
+            awaited = context.run(coroutine.send, None)
+        except StopIteration as stop:
+            self._spare = task, carrier
+            return None, stop.value
+        finally:
+            _leave_task(loop, task)
+            if current is not None:
+                _enter_task(loop, current)
+        carrier.hand_over(coroutine, context, awaited)
+        task.set_name(f"tool {name}")
+        return task, None
+
+    def _take(self, loop: asyncio.AbstractEventLoop) -> tuple[asyncio.Task[Any], _Carrier]:
+        """The task that was kept, unless a coroutine that took its first step as it left something on it."""
+        spare, self._spare = self._spare, None
+        if spare is not None:
+            task = spare[0]
+            if not task.done() and not task.cancelling() and task.get_loop() is loop:
+                return spare
+            task.cancel()
+        carrier = _Carrier(loop)
+        return loop.create_task(carrier), carrier
 
     async def close(self) -> None:
         """End the task that is kept."""
         spare, self._spare = self._spare, None
         if spare is not None:
-            spare.cancel()
-            await asyncio.wait([spare.task])
+            spare[0].cancel()
+            await asyncio.wait([spare[0]])

@@ -229,6 +229,90 @@ def test_an_async_tool_is_one_task_of_its_own_from_its_first_line_on() -> None:
     assert asyncio.run(go()) == [True, False]
 
 
+async def sleep(note: Callable[[Any], None]) -> None:
+    await asyncio.sleep(0)
+    note("slept")
+
+
+async def overrun(note: Callable[[Any], None]) -> None:
+    try:
+        async with asyncio.timeout(0):
+            await asyncio.Event().wait()
+    except TimeoutError:
+        note("timed out")
+
+
+async def group(note: Callable[[Any], None]) -> None:
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(sleep(note))
+            tasks.create_task(raising())
+            await asyncio.Event().wait()
+    except* ValueError:
+        note("group failed")
+
+
+async def raising() -> None:
+    raise ValueError
+
+
+async def cancel_itself(note: Callable[[Any], None]) -> None:
+    task = asyncio.current_task()
+    assert task is not None
+    task.cancel()
+    try:
+        await asyncio.sleep(0)
+    except asyncio.CancelledError:
+        note(("swallowed", task.uncancel()))
+
+
+async def cancel_what_it_waits_for(note: Callable[[Any], None]) -> None:
+    task, inner = asyncio.current_task(), asyncio.create_task(asyncio.Event().wait())
+    assert task is not None
+    task.cancel()
+    try:
+        await inner
+    except asyncio.CancelledError:
+        note(("swallowed", task.uncancel(), inner.cancelled()))
+
+
+async def handed_over(note: Callable[[Any], None]) -> None:
+    future = asyncio.get_running_loop().create_future()
+    asyncio.get_running_loop().call_soon(future.set_result, "value")
+    note(await asyncio.shield(future))
+
+
+@given(
+    st.lists(st.sampled_from([sleep, overrun, group, cancel_itself, cancel_what_it_waits_for, handed_over]), max_size=4)
+)
+@settings(max_examples=40, deadline=None)
+def test_an_async_tool_runs_as_it_would_in_a_plain_task(script: list[Callable[[Any], Awaitable[None]]]) -> None:
+    async def work(notes: list[Any]) -> str:
+        for part in script:
+            await part(notes.append)
+            notes.append(asyncio.current_task().cancelling())  # type: ignore[union-attr]
+        return "done"
+
+    async def go() -> None:
+        plain: list[Any] = []
+        assert await asyncio.create_task(work(plain)) == "done"
+        tools, mine = live(), []
+        for _ in range(2):
+            mine.clear()
+            assert (await invoke(tools, tool_of(lambda args: work(mine)))).result == "done"
+            assert mine == plain
+
+            async def direct(args: Any) -> str:
+                return await work(mine)
+
+            mine.clear()
+            assert (await invoke(tools, tool_of(direct))).result == "done"
+            assert mine == plain
+        assert await tools.close() == ()
+
+    asyncio.run(go())
+
+
 # ---- what tools raise
 
 
@@ -447,6 +531,17 @@ def test_the_runs_deadline_counts_beside_the_tools_own() -> None:
         return done.outcome
 
     assert asyncio.run(go(), debug=True) == "timeout"
+
+
+def test_a_run_without_time_left_does_not_start_a_tool() -> None:
+    async def go() -> Any:
+        tools = live(ledger := MemoryLedger())
+        outbox: list[Any] = []
+        done = await invoke(tools, tool_of(sent(outbox), side_effect=True), key="k", left_s=0)
+        await tools.close()
+        return done.outcome, outbox, ledger.unfinished()
+
+    assert asyncio.run(go()) == ("timeout", [], ())
 
 
 # ---- cancellation of the run

@@ -114,8 +114,12 @@ def test_a_process_that_dies_is_an_error_that_says_how(function: Any, said: str)
 
 
 def test_memory_is_limited() -> None:
-    kind, _ = error_of(run(acts.eat_memory, memory_mb=512))
+    kind, _ = error_of(run(acts.eat_memory, memory_mb=64))
     assert kind == "MemoryError"
+
+
+def test_a_small_memory_limit_leaves_room_for_the_interpreter() -> None:
+    assert run(acts.add, {"a": 1, "b": 2}, memory_mb=16).outcome == "ok"
 
 
 def test_processor_time_is_limited() -> None:
