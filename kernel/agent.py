@@ -63,6 +63,10 @@ class RunResult(Struct, frozen=True, kw_only=True):
     warnings: tuple[str, ...]
     run: Run
 
+    def __repr__(self) -> str:
+        """Short: asyncio prints the results of tasks, and a run may be large."""
+        return f"RunResult(stop_reason={self.stop_reason!r}, steps={len(self.steps)}, trace_id={self.trace_id!r})"
+
     def to_json(self) -> str:
         """The whole run as one JSON document, which `replay` reads too."""
         document = {

@@ -13,7 +13,6 @@ from kernel.decode import decode_run
 from kernel.encode import (
     call_attributes,
     call_end_attributes,
-    carried_count,
     chat_attributes,
     chat_end_attributes,
     chat_events,
@@ -31,7 +30,6 @@ __all__ = [
     "Problem",
     "call_attributes",
     "call_end_attributes",
-    "carried_count",
     "chat_attributes",
     "chat_end_attributes",
     "chat_events",

@@ -48,7 +48,7 @@ def decode_run(root: Span | None, spans: Iterable[Span]) -> tuple[Run, tuple[Pro
         index = span.attributes.get(sc.STEP_INDEX)
         if not isinstance(index, int):
             continue
-        if operation == sc.STEP:
+        if operation is None:
             steps[index] = span
         elif operation == sc.CHAT:
             chats[index] = span
@@ -232,14 +232,8 @@ def _with(records: tuple[CallRecord, ...], field: str, values: list[str | None])
 
 def _decode_chat(read: Reader, span: Span, head: RunHead, previous: Step | None) -> Chat:
     stored = read.json(sc.INPUT_MESSAGES, None, (), lambda data: tuple(message_from_json(m) for m in data))
-    carried = read.value(sc.CARRIED, int) or 0
-    if carried:
-        known = messages_after(previous, head) if previous is not None else ()
-        if len(known) != carried:
-            read.problem(
-                "missing", sc.CARRIED, f"{carried} messages of the previous step are needed, {len(known)} found"
-            )
-        stored = known[:carried] + stored
+    if previous is not None and read.value(sc.CARRIED, int) is None:
+        stored = messages_after(previous, head) + stored
     chat = Chat(
         kept=read.value(sc.KEPT, int) or 0,
         new=stored,

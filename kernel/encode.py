@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
-
-import msgspec
 
 from kernel import semconv as sc
 from kernel.canonical import compact_json
 from kernel.genai import message_to_json, reply_to_json, tool_to_json
-from kernel.messages import Message, ModelParams, Usage
+from kernel.messages import ModelParams, Usage
 from kernel.run import (
     FORMAT_VERSION,
     Call,
     CallRecord,
     Chat,
+    Decision,
     GuardVerdict,
     Mark,
     Run,
@@ -90,19 +89,19 @@ def end_attributes(end: RunEnd) -> Attributes:
 
 
 def step_attributes(index: int) -> Attributes:
-    """Attributes of `step` at its start."""
-    return {sc.OPERATION: sc.STEP, sc.STEP_INDEX: index}
+    """Attributes of `step` at its start. It is no operation of the conventions: its index alone marks it."""
+    return {sc.STEP_INDEX: index}
 
 
 def step_end_attributes(step: Step) -> Attributes:
     """What `step` gains at its end."""
     out: Attributes = {}
     if (decision := step.decision) is not None:
-        calls = () if decision.calls == tuple(r.call for r in step.calls) else decision.calls
-        plain = msgspec.structs.replace(decision, calls=calls) if calls is not decision.calls else decision
-        out[sc.DECISION] = compact_json(plain)
-        if plain.calls:
+        if decision.calls == tuple([record.call for record in step.calls]):
+            decision = _without_calls(decision)
+        elif decision.calls:
             out[sc.DECIDED_CALLS] = True
+        out[sc.DECISION] = compact_json(decision)
     if step.guard.verdict != "ok":
         out[sc.GUARD_VERDICT] = step.guard.verdict
     if step.guard != GUARD_OK:
@@ -127,12 +126,19 @@ def step_end_attributes(step: Step) -> Attributes:
 GUARD_OK = GuardVerdict()
 
 
-def chat_attributes(index: int, chat: Chat, head: RunHead, carried: int) -> Attributes:
-    """Attributes of `chat` at its start. The first `carried` of the new messages are already in the trace."""
+def chat_attributes(index: int, chat: Chat, head: RunHead, previous: Step | None) -> Attributes:
+    """Attributes of `chat` at its start. What the previous step added is not stored again with the new messages, unless
+    the request does not begin with it: `tracefirst.request.carried` is then 0."""
+    carried = known = 0
+    if previous is not None:
+        known = len(before := messages_after(previous, head))
+        carried = known if chat.new[:known] == before else 0
     out: Attributes = {sc.OPERATION: sc.CHAT, sc.STEP_INDEX: index, sc.PROVIDER: head.provider}
     if head.params.model:
         out[sc.REQUEST_MODEL] = head.params.model
-    out[sc.KEPT], out[sc.CARRIED] = chat.kept, carried
+    out[sc.KEPT] = chat.kept
+    if carried != known:
+        out[sc.CARRIED] = carried
     new = chat.new[carried:] if carried else chat.new
     if new:
         out[sc.INPUT_MESSAGES] = compact_json([message_to_json(m) for m in new])
@@ -179,7 +185,6 @@ def call_attributes(index: int, position: int, call: Call) -> Attributes:
     """Attributes of `execute_tool` at its start."""
     out: Attributes = {sc.OPERATION: sc.EXECUTE_TOOL, sc.STEP_INDEX: index, sc.POSITION: position}
     out[sc.TOOL_NAME] = call.name
-    out[sc.TOOL_TYPE] = "function"
     if call.id:
         out[sc.TOOL_CALL_ID] = call.id
     out[sc.TOOL_ARGUMENTS] = compact_json(call.args)
@@ -193,7 +198,7 @@ def call_end_attributes(record: CallRecord) -> Attributes:
     """What `execute_tool` gains at its end; `shown` goes to the step."""
     out: Attributes = {sc.OUTCOME: record.outcome}
     if isinstance(record.result, str):
-        out[sc.TOOL_RESULT], out[sc.RESULT_TYPE] = record.result, "text"
+        out[sc.TOOL_RESULT] = record.result
     elif record.result is not None:
         out[sc.TOOL_RESULT], out[sc.RESULT_TYPE] = compact_json(record.result), "json"
     if record.error is not None:
@@ -209,12 +214,17 @@ def call_end_attributes(record: CallRecord) -> Attributes:
     return out
 
 
-def carried_count(previous: Step | None, head: RunHead, new: Sequence[Message]) -> int:
-    """How many of the first new messages the trace already holds through the previous step."""
-    if previous is None:
-        return 0
-    known = messages_after(previous, head)
-    return len(known) if known and tuple(new[: len(known)]) == known else 0
+def _without_calls(decision: Decision) -> Decision:
+    return Decision(
+        kind=decision.kind,
+        thought=decision.thought,
+        answer=decision.answer,
+        fault=decision.fault,
+        ignored=decision.ignored,
+        family=decision.family,
+        intent=decision.intent,
+        estimated_cost=decision.estimated_cost,
+    )
 
 
 def span_name(operation: str, subject: str) -> str:
@@ -251,8 +261,7 @@ def _encode_step(step: Step, marks: StepMarks, previous: Step | None, head: RunH
         finish_span(span, step_end_attributes(step))
     yield span
     if step.chat is not None and marks.chat is not None:
-        carried = carried_count(previous, head, step.chat.new)
-        attributes = chat_attributes(step.index, step.chat, head, carried)
+        attributes = chat_attributes(step.index, step.chat, head, previous)
         chat = _child(span, marks.chat, span_name(sc.CHAT, head.params.model), CLIENT, attributes)
         if marks.chat.end_ns is not None:
             chat.events = chat_events(step.chat, marks.chat.end_ns)

@@ -10,7 +10,15 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from kernel.otlp import encode_document, encode_event, encode_resource, encode_span
+from kernel.otlp import (
+    encode_document,
+    encode_ended,
+    encode_event,
+    encode_for_review,
+    encode_resource,
+    encode_started,
+    join_document,
+)
 from kernel.span import Event, Resource, Span
 
 SUFFIX = ".trace.json"
@@ -24,7 +32,8 @@ class Journal:
         self.path = path
         self._resource = resource
         self._fsync = fsync
-        self._spans: dict[str, Span] = {}
+        self._open: dict[str, tuple[Span, list[str]]] = {}
+        self._done: dict[str, bytes] = {}
         path.parent.mkdir(parents=True, exist_ok=True)
         self._journal_path = path.with_name(path.name.removesuffix(SUFFIX) + JOURNAL_SUFFIX)
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND
@@ -34,15 +43,19 @@ class Journal:
         self._write(head)
 
     def started(self, span: Span) -> None:
-        self._spans[span.span_id] = span
-        self._write(b'{"s":%b}\n' % encode_span(span))
+        line, texts = encode_started(span)
+        self._open[span.span_id] = span, texts
+        self._done[span.span_id] = b""
+        self._write(b'{"s":%b}\n' % line)
 
     def event(self, span: Span, event: Event) -> None:
         ids = b'"traceId":"%b","spanId":"%b"' % (span.trace_id.encode(), span.span_id.encode())
         self._write(b'{"v":{%b,"event":%b}}\n' % (ids, encode_event(event)))
 
     def ended(self, span: Span) -> None:
-        self._write(b'{"e":%b}\n' % encode_span(span))
+        _, texts = self._open.pop(span.span_id)
+        line, self._done[span.span_id] = encode_ended(span, texts)
+        self._write(b'{"e":%b}\n' % line)
 
     def _write(self, line: bytes) -> None:
         if self._file is None:
@@ -59,16 +72,22 @@ class Journal:
             return
         os.close(self._file)
         self._file = None
-        write_trace(self.path, list(self._spans.values()), self._resource, fsync=self._fsync)
+        for span_id, (span, _) in self._open.items():
+            self._done[span_id] = encode_for_review(span)
+        _replace(self.path, join_document(list(self._done.values()), self._resource), fsync=self._fsync)
         self._journal_path.unlink()
 
 
 def write_trace(path: Path, spans: list[Span], resource: Resource, *, fsync: bool = False) -> None:
     """Write a trace file by way of a temporary one: the old file or the new one is there, never half of one."""
+    _replace(path, encode_document(spans, resource), fsync=fsync)
+
+
+def _replace(path: Path, data: bytes, *, fsync: bool) -> None:
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with open(temporary, "wb") as file:
-            file.write(encode_document(spans, resource))
+            file.write(data)
             if fsync:
                 file.flush()
                 os.fsync(file.fileno())

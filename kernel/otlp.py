@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import binascii
 from collections.abc import Iterable
+from itertools import islice
 from json.encoder import encode_basestring
 from typing import Any
 
@@ -50,6 +51,35 @@ def encode_span(span: Span) -> bytes:
         return _span_text(_clean_span(span), _COMPACT).encode()
 
 
+def encode_started(span: Span) -> tuple[bytes, list[str]]:
+    """A span at its start as `encode_span` writes it, and the texts of its attributes for `encode_ended`."""
+    try:
+        texts = _attribute_texts(span.attributes)
+        return _span_text(span, _COMPACT, texts).encode(), texts
+    except Exception:  # as in `encode_span`
+        return encode_span(span), []
+
+
+def encode_ended(span: Span, started: list[str]) -> tuple[bytes, bytes]:
+    """A span at its end, as `encode_span` and as `encode_document` write it. What it had at its start is not written
+    again: attributes are only added to a span, never changed."""
+    try:
+        texts = started
+        if len(texts) < len(span.attributes):
+            texts = texts + _attribute_texts(dict(islice(span.attributes.items(), len(texts), None)))
+        return _span_text(span, _COMPACT, texts).encode(), _span_text(span, _REVIEW, texts).encode()
+    except Exception:  # as in `encode_span`
+        return encode_span(span), encode_for_review(span)
+
+
+def encode_for_review(span: Span) -> bytes:
+    """One span as `encode_document` lays it out. Never raises."""
+    try:
+        return _span_text(span, _REVIEW).encode()
+    except Exception:  # as in `encode_span`
+        return _span_text(_clean_span(span), _REVIEW).encode()
+
+
 def encode_event(event: Event) -> bytes:
     """One span event as a compact OTLP/JSON object. Never raises."""
     try:
@@ -73,13 +103,12 @@ def encode_document(spans: Iterable[Span], resource: Resource) -> bytes:
 
     Deterministic; the order of spans and attributes is kept. Ends in a newline. Never raises.
     """
-    encoded = []
-    for span in spans:
-        try:
-            encoded.append(_span_text(span, _REVIEW).encode())
-        except Exception:  # as in `encode_span`
-            encoded.append(_span_text(_clean_span(span), _REVIEW).encode())
-    return _document(resource, encoded, _REVIEW)
+    return join_document([encode_for_review(span) for span in spans], resource)
+
+
+def join_document(spans: list[bytes], resource: Resource) -> bytes:
+    """A document of spans that are laid out already."""
+    return _document(resource, spans, _REVIEW)
 
 
 # --- writing ----------------------------------------------------------------------------------------------------------
@@ -126,7 +155,7 @@ def _scope_text(resource: Resource) -> str:
     return f"{{{','.join(fields)}}}"
 
 
-def _span_text(span: Span, layout: _Layout) -> str:
+def _span_text(span: Span, layout: _Layout, texts: list[str] | None = None) -> str:
     field, item, next_item = layout.field, layout.item, layout.next_item
     parent = "" if span.parent_id is None else f',"parentSpanId":{_text(span.parent_id)}'
     end = "" if span.end_ns is None else f',"endTimeUnixNano":"{span.end_ns:d}"'
@@ -136,7 +165,9 @@ def _span_text(span: Span, layout: _Layout) -> str:
         f'"startTimeUnixNano":"{span.start_ns:d}"{end}'
     )
     if span.attributes:
-        text += f'{field}"attributes":[{item}{next_item.join(_attribute_texts(span.attributes))}]'
+        if texts is None:
+            texts = _attribute_texts(span.attributes)
+        text += f'{field}"attributes":[{item}{next_item.join(texts)}]'
     if span.events:
         text += f'{field}"events":[{item}{next_item.join([_event_text(event) for event in span.events])}]'
     if span.links:

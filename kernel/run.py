@@ -219,7 +219,7 @@ class GuardVerdict(Struct, frozen=True, kw_only=True, omit_defaults=True):
     warnings: int = 0
 
 
-class BudgetReading(Struct, frozen=True, kw_only=True):
+class BudgetReading(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What has been used after a step, cumulative. `cost_usd` is None where no price is known; `estimated` marks
     tokens the provider did not report."""
 

@@ -5,34 +5,33 @@ cut, masked or edited one, and which.
 from __future__ import annotations
 
 import hashlib
-import zlib
 from typing import Any
+from zlib import crc32
 
 from kernel import semconv as sc
 from kernel.canonical import canonical_json
 
-_DIGITS = 3
+_DIGITS = 2
 
 
 def seal(attributes: dict[str, Any]) -> str:
-    """Digest of a span's attributes: 16 hex digits over all, a dot, then three for each in the order of their keys."""
-    total = hashlib.blake2b(digest_size=8)
-    each = []
-    for key in sorted(attributes):
-        value = attributes[key]
-        kind = type(value)
-        if kind is str:
-            text = value
-        elif kind is bool or value is None:
-            text = f"\x00{value}"
-        elif kind is int or kind is float:
-            text = f"\x01{float(value)!r}" if abs(value) < 2**53 else f"\x01{value}"
-        else:
-            text = canonical_json(value)
-        data = f"{key}\x00{text}\x00".encode("utf-8", "surrogatepass")
-        total.update(data)
-        each.append(f"{zlib.crc32(data) & 0xFFF:03x}")
-    return f"{total.hexdigest()}.{''.join(each)}"
+    """Digest of a span's attributes: 8 hex digits over all, a dot, then two for each in the order of their keys."""
+    parts = [_bytes(key, attributes[key]) for key in sorted(attributes)]
+    total = hashlib.blake2b(b"\0".join(parts), digest_size=4).hexdigest()
+    return f"{total}.{bytes([crc32(part) & 0xFF for part in parts]).hex()}"
+
+
+def _bytes(key: str, value: Any) -> bytes:
+    kind = type(value)
+    if kind is str:
+        text = value
+    elif kind is int or kind is bool or value is None:
+        text = f"\1{value}"
+    elif kind is float:
+        text = f"\1{int(value) if value.is_integer() and abs(value) < 2**53 else value}"
+    else:
+        text = canonical_json(value)
+    return f"{key}\0{text}".encode("utf-8", "surrogatepass")
 
 
 def breaches(attributes: dict[str, Any], recorded: object) -> list[tuple[str, str]]:

@@ -16,7 +16,6 @@ from kernel.ambient import Token, attach, detach
 from kernel.codec import (
     call_attributes,
     call_end_attributes,
-    carried_count,
     chat_attributes,
     chat_end_attributes,
     chat_events,
@@ -105,6 +104,7 @@ class Recorder:
         digest: RequestDigest | None = None,
     ) -> None:
         self._masker = masker
+        self._clean = True
         self.digest = digest
         self._sinks = list(sinks)
         self._clock = clock
@@ -142,21 +142,28 @@ class Recorder:
         self._step = self._start(sc.STEP, INTERNAL, self._owned(self._root).span_id, step_attributes(step), "step", step)
 
     def step_ended(self, step: Step) -> None:
-        span, step = self._owned(self._step), self._masked(step)
+        span = self._owned(self._step)
+        if not self._clean or step.feedback is not None:
+            masked = self._masked(step)
+            self._clean, step = self._clean and masked is step, masked
         self._end(span, step_end_attributes(step), "step_end", step.index)
         self._previous, self._step = step, None
 
     def chat_started(self, step: int, chat: Chat) -> str:
-        head, digest, chat = self._head, self.digest, self._masked(chat)
+        head, digest = self._head, self.digest
         assert head is not None and digest is not None
+        if not self._clean or self._previous is None:
+            chat = self._masked(chat)
         chat = msgspec.structs.replace(chat, digest=digest.extend(chat.kept, chat.new))
-        attributes = chat_attributes(step, chat, head, carried_count(self._previous, head, chat.new))
+        attributes = chat_attributes(step, chat, head, self._previous)
         name = span_name(sc.CHAT, head.params.model)
         self._chat = self._start(name, CLIENT, self._owned(self._step).span_id, attributes, "chat", step)
         return chat.digest
 
     def chat_ended(self, step: int, chat: Chat) -> None:
-        span, chat = self._owned(self._chat), self._masked(chat)
+        span, self._clean = self._owned(self._chat), self._is_clean(chat)
+        if not self._clean:
+            chat = self._masked(chat)
         start = self._owned(self._root).start_ns
         span.events = chat_events(chat, start)
         for event in span.events:
@@ -165,14 +172,21 @@ class Recorder:
         self._chat = None
 
     def call_started(self, step: int, position: int, call: Call) -> None:
-        call = self._masked(call)
+        if not self._clean:
+            call = self._masked(call)
         name = span_name(sc.EXECUTE_TOOL, call.name[:100])
         parent = self._owned(self._step).span_id
         attributes = call_attributes(step, position, call)
         self._calls[position] = self._start(name, INTERNAL, parent, attributes, "call", step, position)
 
     def call_ended(self, step: int, position: int, record: CallRecord) -> None:
-        span, record = self._calls.pop(position), self._masked(record)
+        span = self._calls.pop(position)
+        masker, result = self._masker, record.result
+        if masker is not None and not (
+            self._clean and record.error is None and type(result) is str and masker.mask_text(result) is result
+        ):
+            masked = self._masked(record)
+            self._clean, record = self._clean and masked is record, masked
         failed = record.outcome not in ("ok", "duplicate")
         self._end(span, call_end_attributes(record), "call_end", step, position, failed=failed)
 
@@ -195,6 +209,17 @@ class Recorder:
     def root(self) -> Mark:
         """Id and times of the run's own span."""
         return _mark(self._root) if self._root is not None else Mark()
+
+    def _is_clean(self, chat: Chat) -> bool:
+        """Whether a reply surely holds nothing to mask. What a step reads out of a clean reply is clean."""
+        masker, reply = self._masker, chat.reply
+        if masker is None:
+            return True
+        if reply is None or chat.attempts or not masker.by_text_alone:
+            return False
+        texts = [reply.text, *(call.arguments for call in reply.tool_calls)]
+        texts += [text for text in (reply.reasoning, reply.refusal) if text]
+        return all(masker.mask_text(text) is text for text in texts)
 
     def _masked(self, record: T) -> T:
         """The record with secrets replaced; nearly always the very same object."""
@@ -244,11 +269,11 @@ class Recorder:
         self._each("ended", span)
 
     def _each(self, method: str, *values: Any) -> None:
-        for sink in list(self._sinks):
+        for sink in self._sinks:
             try:
                 getattr(sink, method)(*values)
             except Exception as error:  # a sink's failure is recorded here and shown in the result, never raised
-                self._sinks.remove(sink)
+                self._sinks = [other for other in self._sinks if other is not sink]
                 self.failed_sinks.append(f"{type(sink).__name__}: {type(error).__name__}: {error}")
 
     def close(self) -> None:

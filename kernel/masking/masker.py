@@ -97,6 +97,11 @@ class Masker:
         """The secrets that the built-in and name rules see in `text`, by position; for reports on files."""
         return self._scanner.find(text)
 
+    @property
+    def by_text_alone(self) -> bool:
+        """Whether no rule of a user needs the place or the name of a value: text can then be judged by itself."""
+        return not self._paths and not self._scanner.names
+
     def describe(self) -> list[dict[str, Any]]:
         """The rules as plain data for a trace header; holds neither the key nor the patterns of users."""
         told: list[dict[str, Any]] = []
