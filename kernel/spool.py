@@ -1,0 +1,386 @@
+"""Spans that wait to be sent, on disk: in order, bounded, and safe from the end of the process.
+
+A spool folder holds *segments*: files of OTLP/JSON lines, one span a line, as the Collector's file exporter writes.
+Each segment is written by one process, which holds a lock (`flock`) on it; what a dead process left has no lock, and
+whoever gets it sends the rest. `SEGMENT.sent` holds the number of bytes that a server has acknowledged; it is written
+before anything else is sent, so only a crash between the answer and that write can send a span twice. A line cut short
+at the end of a dead process's segment is no span. Where nothing can be written, spans wait in memory.
+
+Killing the process loses nothing that was appended; there is no fsync, so a power cut may lose the last seconds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+try:
+    from fcntl import LOCK_EX, LOCK_NB, flock
+except ImportError:  # no such locks on Windows: spans wait in memory
+    flock = None  # type: ignore[assignment]
+
+SUFFIX = ".otlp.jsonl"
+_CURSOR_SUFFIX = ".sent"
+_CURSOR_DIGITS = 20
+_SEGMENTS = 16  # a spool's bound is spread over so many: what is dropped, or freed, is one of them
+_LARGEST_SEGMENT_BYTES = 16 << 20
+_READ_BYTES = 1 << 16
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class _Segment:
+    """One file we hold the lock of. `size` counts whole lines only; `waiting` those after `sent`."""
+
+    path: Path
+    file: int
+    cursor: int
+    size: int = 0
+    sent: int = 0
+    waiting: int = 0
+    torn: bool = False
+    half_lines: int = 0
+    closed: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """Records to send next, oldest first, as lines with their newline. `end` belongs to the spool."""
+
+    records: tuple[bytes, ...]
+    segment: _Segment | None
+    end: int
+
+
+@dataclass(slots=True)
+class _Memory:
+    records: deque[bytes] = field(default_factory=deque)
+    size: int = 0
+
+
+class Spool:
+    """The waiting records of one destination. Safe to use from several threads; methods do not raise `OSError`.
+
+    Args:
+        folder: made if it is not there, readable by its owner alone; None keeps all in memory.
+        max_bytes: bound of the folder, other processes' files included. Beyond it the oldest records are dropped and
+            counted.
+        max_memory_bytes: bound of what waits in memory.
+    """
+
+    def __init__(self, folder: Path | None, *, max_bytes: int = 1 << 30, max_memory_bytes: int = 64 << 20) -> None:
+        self.folder = folder if flock is not None else None
+        self.dropped = 0
+        self.error: str | None = None
+        self._max_bytes = max_bytes
+        self._max_memory_bytes = max_memory_bytes
+        self._segment_bytes = max(4096, min(_LARGEST_SEGMENT_BYTES, max_bytes // _SEGMENTS))
+        self._lock = threading.Lock()
+        self._segments: deque[_Segment] = deque()  # oldest first; the last one is written to, if it is ours
+        self._writing: _Segment | None = None
+        self._memory = _Memory()
+        self._serving: _Segment | None = None
+        self._foreign_bytes = 0  # what other live processes hold, as of the last look
+        self._numbers = 0
+
+    # ---- in
+
+    def append(self, records: Sequence[bytes]) -> None:
+        """Add records at the end, each one a line. They survive the process when this returns, unless `in_memory`."""
+        with self._lock:
+            for record in records:
+                if self._memory.records or not self._write(record):
+                    self._remember(record)
+
+    def _write(self, record: bytes) -> bool:
+        if self.folder is None:
+            return False
+        try:
+            self._make_room(len(record))
+            segment = self._writable(len(record))
+            written = os.pwrite(segment.file, record, segment.size)
+            while written < len(record):
+                written += os.pwrite(segment.file, record[written:], segment.size + written)
+        except OSError as error:  # full, read-only, forbidden: memory takes over
+            self.error = f"spool: {error.strerror}"
+            if self._writing is not None:
+                self._writing.torn = True  # half a record may stand at its end; the next one starts a new segment
+            return False
+        segment.size += len(record)
+        segment.waiting += 1
+        return True
+
+    def _writable(self, size: int) -> _Segment:
+        segment = self._writing
+        if (
+            segment is not None
+            and not segment.torn
+            and (segment.size + size <= self._segment_bytes or not segment.size)
+        ):
+            return segment
+        self._writing = None
+        self._writing = self._create()
+        self._segments.append(self._writing)
+        return self._writing
+
+    def _create(self) -> _Segment:
+        assert self.folder is not None
+        self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._numbers += 1
+        # A new file is locked before it is visible under a name that others look for.
+        name = f"{time.time_ns():020d}-{os.getpid()}-{self._numbers}{SUFFIX}"
+        hidden = self.folder / f".{name}"
+        file = os.open(hidden, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+        try:
+            flock(file, LOCK_EX | LOCK_NB)
+            path = self.folder / name
+            cursor = os.open(_cursor_path(path), os.O_RDWR | os.O_CREAT, 0o600)
+        except BaseException:
+            os.close(file)
+            hidden.unlink(missing_ok=True)
+            raise
+        os.rename(hidden, path)
+        return _Segment(path=path, file=file, cursor=cursor)
+
+    def _make_room(self, size: int) -> None:
+        """Drop the oldest segments we may drop until `size` more bytes fit."""
+        while self._foreign_bytes + sum(s.size for s in self._segments) + size > self._max_bytes:
+            oldest = next((s for s in self._segments if s is not self._serving), None)
+            if oldest is None:
+                raise OSError(28, "the spool is full")
+            self._drop(oldest)
+
+    def _drop(self, segment: _Segment) -> None:
+        self.dropped += segment.waiting
+        segment.waiting = 0
+        self._remove(segment)
+
+    def _remember(self, record: bytes) -> None:
+        memory = self._memory
+        memory.records.append(record)
+        memory.size += len(record)
+        while memory.size > self._max_memory_bytes and len(memory.records) > 1:
+            memory.size -= len(memory.records.popleft())
+            self.dropped += 1
+
+    # ---- out
+
+    def take(self, max_bytes: int, max_records: int) -> Batch | None:
+        """The next records: at most so many, but always one; None where none waits. The same again until `done`."""
+        with self._lock:
+            while self._segments:
+                segment = self._segments[0]
+                try:
+                    records, end = _read(segment, max_bytes, max_records)
+                except OSError as error:
+                    self.error = f"spool: {error.strerror}"
+                    self._drop(segment)
+                    continue
+                if records:
+                    self._serving = segment
+                    return Batch(records=records, segment=segment, end=end)
+                self._remove(segment)  # all of it is sent: nothing that a span said stays on the disk
+            return self._take_memory(max_bytes, max_records)
+
+    def _take_memory(self, max_bytes: int, max_records: int) -> Batch | None:
+        self._serving = None
+        records: list[bytes] = []
+        size = 0
+        for record in self._memory.records:
+            size += len(record)
+            if records and (size > max_bytes or len(records) == max_records):
+                break
+            records.append(record)
+        return Batch(records=tuple(records), segment=None, end=0) if records else None
+
+    def done(self, batch: Batch) -> None:
+        """A server has answered for these records: they are not sent again."""
+        with self._lock:
+            self._serving = None
+            segment = batch.segment
+            if segment is None:
+                self._forget(batch)
+                return
+            if segment.closed:  # the process was forked meanwhile, and this is the child
+                return
+            segment.sent = batch.end
+            segment.waiting -= len(batch.records)
+            if segment.sent >= segment.size:
+                self._remove(segment)
+                return
+            try:
+                os.pwrite(segment.cursor, b"%0*d" % (_CURSOR_DIGITS, segment.sent), 0)
+            except OSError as error:
+                self.error = f"spool: {error.strerror}"
+
+    def undo(self, batch: Batch) -> None:
+        """The records could not be sent: they stay where they are."""
+        with self._lock:
+            if self._serving is batch.segment:
+                self._serving = None
+
+    def _forget(self, batch: Batch) -> None:
+        waiting = self._memory.records
+        for record in batch.records:
+            if waiting and waiting[0] is record:  # else it was dropped meanwhile
+                self._memory.size -= len(waiting.popleft())
+            else:
+                self.dropped -= 1
+
+    def _remove(self, segment: _Segment) -> None:
+        with contextlib.suppress(ValueError):
+            self._segments.remove(segment)
+        if segment is self._writing:
+            self._writing = None
+        # The segment goes before its cursor: a cursor without a segment is harmless, the reverse would send twice.
+        for path in (segment.path, _cursor_path(segment.path)):
+            with contextlib.suppress(OSError):
+                path.unlink()
+        _close(segment)
+
+    # ---- what other processes left
+
+    def adopt(self) -> int:
+        """Take over the segments of processes that ended, before ours; the number of records in them."""
+        if self.folder is None:
+            return 0
+        with self._lock:
+            ours = {segment.path for segment in self._segments}
+            foreign, adopted = 0, []
+            for path in _segment_paths(self.folder):
+                if path in ours:
+                    continue
+                segment = _adopt(path)
+                if isinstance(segment, _Segment):
+                    adopted.append(segment)
+                    self.dropped += segment.half_lines
+                else:
+                    foreign += segment
+            self._foreign_bytes = foreign
+            if adopted:
+                in_order = sorted((*adopted, *self._segments), key=lambda s: s.path.name)
+                self._segments = deque(in_order)
+                if self._writing is not None:  # it stays last: a clock that went back may not change that
+                    self._segments.remove(self._writing)
+                    self._segments.append(self._writing)
+            return sum(segment.waiting for segment in adopted)
+
+    # ---- state
+
+    @property
+    def waiting(self) -> int:
+        """Records not yet acknowledged that this process holds."""
+        with self._lock:
+            return sum(s.waiting for s in self._segments) + len(self._memory.records)
+
+    @property
+    def in_memory(self) -> int:
+        """Those of them that end with the process."""
+        with self._lock:
+            return len(self._memory.records)
+
+    def forget_parent(self) -> None:
+        """After a fork, in the child: the parent's segments are the parent's, and so are its locks on them."""
+        self._lock = threading.Lock()
+        for segment in self._segments:
+            _close(segment)
+        self._segments.clear()
+        self._writing = self._serving = None
+        self._memory = _Memory()
+        self.dropped = 0
+
+
+def _segment_paths(folder: Path) -> list[Path]:
+    """All segments, oldest first."""
+    try:
+        return sorted(path for path in folder.iterdir() if path.name.endswith(SUFFIX) and path.name[0] != ".")
+    except OSError:
+        return []
+
+
+def waiting_elsewhere(folder: Path) -> list[Path]:
+    """Folders of the same endpoint, but other headers, in which records wait."""
+    start = folder.name.split("-")[0] + "-"
+    try:
+        others = [p for p in folder.parent.iterdir() if p.name.startswith(start) and p.name != folder.name]
+    except OSError:
+        return []
+    return [other for other in others if _segment_paths(other)]
+
+
+def _adopt(path: Path) -> _Segment | int:
+    """The segment, locked; or the size of one that lives, or is gone (0)."""
+    try:
+        file = os.open(path, os.O_RDWR)
+    except OSError:
+        return 0
+    try:
+        flock(file, LOCK_EX | LOCK_NB)
+    except OSError:  # its owner lives
+        size = os.fstat(file).st_size
+        os.close(file)
+        return size
+    try:
+        if os.fstat(file).st_nlink == 0:  # sent and removed between our open and our lock
+            os.close(file)
+            return 0
+        cursor = os.open(_cursor_path(path), os.O_RDWR | os.O_CREAT, 0o600)
+        text = os.pread(cursor, _CURSOR_DIGITS, 0)
+        sent = int(text) if text.isdigit() else 0
+        size, lines = _count(file, sent)
+        half = int(os.fstat(file).st_size > size)
+    except OSError:
+        os.close(file)
+        return 0
+    return _Segment(
+        path=path, file=file, cursor=cursor, size=size, sent=sent, waiting=lines, torn=True, half_lines=half
+    )
+
+
+def _count(file: int, start: int) -> tuple[int, int]:
+    """Where the last whole line ends, and how many lines there are from `start` on."""
+    end, lines, at = start, 0, start
+    while chunk := os.pread(file, 1 << 20, at):
+        lines += chunk.count(b"\n")
+        if (last := chunk.rfind(b"\n")) >= 0:
+            end = at + last + 1
+        at += len(chunk)
+    return end, lines
+
+
+def _read(segment: _Segment, max_bytes: int, max_records: int) -> tuple[tuple[bytes, ...], int]:
+    """Whole lines from `sent` on."""
+    left = segment.size - segment.sent
+    if left <= 0:
+        return (), segment.sent
+    want = min(left, max(max_bytes, _READ_BYTES))
+    data = os.pread(segment.file, want, segment.sent)
+    while b"\n" not in data and want < left:
+        want = min(left, 2 * want)
+        data = os.pread(segment.file, want, segment.sent)
+    records: list[bytes] = []
+    size = 0
+    while len(records) < max_records and (newline := data.find(b"\n", size)) >= 0:
+        if records and newline + 1 > max_bytes:
+            break
+        records.append(data[size : newline + 1])
+        size = newline + 1
+    if not records:  # the file is shorter than what was written to it
+        raise OSError(5, f"{segment.path.name} was changed by another program")
+    return tuple(records), segment.sent + size
+
+
+def _cursor_path(path: Path) -> Path:
+    return path.with_name(path.name + _CURSOR_SUFFIX)
+
+
+def _close(segment: _Segment) -> None:
+    segment.closed = True
+    for file in (segment.file, segment.cursor):
+        with contextlib.suppress(OSError):
+            os.close(file)
