@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from kernel.parse.jsonish import JsonReader
+from kernel.parse.jsonish import OBJECT_AHEAD, JsonReader
 from kernel.parse.model import Found, Source, Unreadable
 from kernel.parse.quoting import is_shown
 from kernel.parse.shape import calls_in
@@ -31,6 +31,7 @@ def read_embedded(source: Source) -> list[Found]:
     text = source.text
     reader = JsonReader(text)
     calls: list[Found] = []
+    first = len(text) - len(text.lstrip())
     pos = 0
     while mark := _MARK.search(text, pos):
         start, pos = mark.span()
@@ -45,6 +46,8 @@ def read_embedded(source: Source) -> list[Found]:
                     break
                 pos = close + 3
             continue
+        if mark["object"] and not OBJECT_AHEAD.match(text, start) and start > first:
+            continue
         try:
             value, pos, repaired = reader.read(start)
             shapes = calls_in(value, start, source.tool_names)
@@ -53,7 +56,7 @@ def read_embedded(source: Source) -> list[Found]:
         except Unreadable as fault:
             if calls:
                 break
-            if text[:start].isspace() or start == 0 or _NAME_KEY.search(text, start, fault.position + 1):
+            if start == first or _NAME_KEY.search(text, start, fault.position + 1):
                 raise
             if fault.rule == "cut-off":
                 break

@@ -48,6 +48,11 @@ _AFTER_PAIR = re.compile(
     rf"[,，]\s{{0,200}}(?:\Z|[}},，]|//|/\*|\#|{_KEY}|{_STRAY}[\"'“‘][^\"\n]{{1,200}}[\"'”’]\s{{0,32}}:"
     rf"|[\"“'‘]?[^\"”'’\n{{}}\[\]:]{{0,200}}[\"”'’]?\s{{0,32}}\Z)"
 )
+OBJECT_AHEAD = re.compile(
+    rf"\{{\s{{0,200}}(?:\Z|\}}|//|/\*|\#|{_KEY}|{_STRAY}[\"'“‘]"
+    rf"|\\?[\"“'‘]?[^\"”'’\n{{}}\[\]:]{{0,200}}(?:\\?[\"”'’])?\s{{0,32}}\Z)"
+)
+"""What an object can begin with, whole or cut off; prose in braces cannot."""
 _AFTER_ITEM = re.compile(
     r"""[,，]\s{0,200}(?:\Z|[\],，"'“‘{\[]|-?[0-9]|(?:true|false|null|True|False|None)\b|//|/\*|#)"""
 )

@@ -32,6 +32,7 @@ _INLINE = re.compile(
     r"\bAction[ \t]{0,4}[:：][ \t]{0,8}(?P<name>[^\s:：]{1,100})[ ,\t]{1,8}Action[ _]Input[ \t]{0,4}[:：][ \t]*+",
     re.IGNORECASE,
 )
+_INLINE_RESULT = re.compile(r"[ \t]Observation[ \t]{0,4}[:：]", re.IGNORECASE)
 _SAME_LINE_INPUT = re.compile(
     r"[,;，]?[ \t]{1,8}(?:Action[ _]Input|动作输入|行动输入)[ \t]{0,4}[:：][ \t]*+", re.IGNORECASE
 )
@@ -49,9 +50,12 @@ _NOTHING = re.compile(r"(?:none|n/?a|null|nil|\{\s*\}|无)\Z", re.IGNORECASE)
 
 
 class _Label(NamedTuple):
+    """A label and where what it says must end: at the next label that a bare input cannot hold itself."""
+
     kind: str
     start: int
     end: int
+    limit: int
 
 
 def read_react(source: Source) -> list[Found]:
@@ -87,7 +91,13 @@ def read_react(source: Source) -> list[Found]:
 
 
 def _labels(text: str) -> list[_Label]:
-    return [_Label(m.lastgroup or "", m.start(), m.end()) for m in _LABEL.finditer(text)]
+    labels: list[_Label] = []
+    limit = len(text)
+    for match in reversed(list(_LABEL.finditer(text))):
+        kind = match.lastgroup or ""
+        labels.append(_Label(kind, match.start(), match.end(), limit))
+        limit = match.start() if kind in _STRONG else limit
+    return labels[::-1]
 
 
 def _action(source: Source, labels: list[_Label], i: int) -> list[Found]:
@@ -97,7 +107,6 @@ def _action(source: Source, labels: list[_Label], i: int) -> list[Found]:
     following = labels[i + 1] if i + 1 < len(labels) else None
     if following and pos >= following.start:
         return []
-    limit = next((x.start for x in labels[i + 1 :] if x.kind in _STRONG), len(text))
     if fence := _FENCE.match(text, pos):
         pos = _skip(text, fence.end())
     if text[pos : pos + 1] in ("{", "["):
@@ -110,31 +119,26 @@ def _action(source: Source, labels: list[_Label], i: int) -> list[Found]:
     line_end = len(text) if line_end < 0 else line_end
     has_input = following is not None and "input" in following.kind
     if same := _SAME_LINE_INPUT.search(text, pos, line_end):
-        return [_with_input(source, text[pos : same.start()], label.start, same.end(), labels, i + 1)]
+        return [_with_input(source, text[pos : same.start()], label.start, same.end(), label.limit)]
     if bracket := _BRACKET.match(text, pos, line_end):
-        return [_bracketed(source, bracket, label.start, limit)]
+        return [_bracketed(source, bracket, label.start, label.limit)]
     if (paren := _PAREN.match(text, pos, line_end)) and not is_no_tool(paren["name"]):
         call = _parenthesised(source, paren, label.start, optional=has_input)
         if call:
             return [call]
         line_end = paren.end("name")
     if has_input and following:
-        return [_with_input(source, text[pos:line_end], label.start, following.end, labels, i + 2)]
+        return [_with_input(source, text[pos:line_end], label.start, following.end, following.limit)]
     name = _clean(text[pos:line_end])
     if is_no_tool(name) or is_no_tool(name.partition(" ")[0]):
         raise Unreadable("no-action", f"The action at offset {pos} names no tool.", pos)
     if colon := _COLON.match(text, pos, line_end):
-        return [
-            Found(
-                tool_name(colon["name"], source.tool_names),
-                {"input": colon["text"].strip()},
-                "react",
-                label.start,
-                line_end,
-            )
-        ]
+        args = {"input": colon["text"].strip()}
+        return [Found(tool_name(colon["name"], source.tool_names), args, "react", label.start, line_end)]
     if text[_skip(text, line_end) : _skip(text, line_end) + 1] == "{" and _NAME.fullmatch(name):
-        return [_with_input(source, name, label.start, line_end, labels, i + 1)]
+        return [_with_input(source, name, label.start, line_end, label.limit)]
+    if source.tool_names and name not in source.tool_names:
+        return []  # a line of text that is called Action
     raise Unreadable("missing-arguments", f"The action {name[:60]!r} at offset {pos} has no input.", pos)
 
 
@@ -185,19 +189,18 @@ def _parenthesised(source: Source, paren: re.Match[str], start: int, *, optional
     raise Unreadable("malformed-call", f"The arguments of {name[:60]} at offset {at} cannot be read.", at)
 
 
-def _with_input(source: Source, raw_name: str, start: int, pos: int, labels: list[_Label], after: int) -> Found:
+def _with_input(source: Source, raw_name: str, start: int, pos: int, limit: int) -> Found:
     name = _clean(raw_name)
     if is_no_tool(name):
         raise Unreadable("no-action", f"The action at offset {start} names no tool.", start)
     if not _NAME.fullmatch(name) or (_SPEECH.match(name) and name not in source.tool_names):
         raise Unreadable("malformed-call", f"The action at offset {start} is no tool's name: {name[:60]!r}.", start)
-    args, end, repaired = _input(source.text, pos, labels, after)
+    args, end, repaired = _input(source.text, pos, limit)
     return Found(tool_name(name, source.tool_names), args, "react", start, end, repaired)
 
 
-def _input(text: str, pos: int, labels: list[_Label], after: int) -> tuple[dict[str, Any], int, bool]:
+def _input(text: str, pos: int, limit: int) -> tuple[dict[str, Any], int, bool]:
     """The input at `pos`: an object, or the bare text up to the next label. Returns arguments, end, repaired."""
-    limit = next((x.start for x in labels[after:] if x.kind in _STRONG and x.start >= pos), len(text))
     at = _skip(text, pos)
     if at >= limit:
         return {}, min(pos, limit), False
@@ -227,20 +230,11 @@ def _input(text: str, pos: int, labels: list[_Label], after: int) -> tuple[dict[
     end = at + len(bare)
     if _NOTHING.match(bare):
         return {}, end, False
-    return *_bare(bare, at), end, False
-
-
-def _bare(bare: str, at: int) -> tuple[dict[str, Any]]:
-    if (
-        len(bare) >= 2
-        and bare[0] in "\"'`"
-        and bare[-1] == bare[0]
-        and bare[0] not in bare[1:-1].replace("\\" + bare[0], "")
-    ):
+    if len(bare) >= 2 and bare[0] in "\"'`" and bare[-1] == bare[0]:
         inner = bare[1:-1].replace("\\" + bare[0], bare[0])
-        args, _ = arguments(inner, at)
-        return (args,)
-    return ({"input": bare},)
+        if bare[0] not in bare[1:-1].replace("\\" + bare[0], ""):
+            return arguments(inner, at)[0], end, False
+    return {"input": bare}, end, False
 
 
 def _inline(source: Source) -> list[Found]:
@@ -249,14 +243,13 @@ def _inline(source: Source) -> list[Found]:
     inline = _INLINE.search(text)
     if inline is None:
         return []
-    final = next((x.start for x in _labels(text) if x.kind in ("final", "answer")), len(text))
-    if final < inline.start():
+    labels = _labels(text)
+    if any(x.kind in ("final", "answer") and x.start < inline.start() for x in labels):
         return []
-    rest = re.compile(r"[ \t]Observation[ \t]{0,4}[:：]", re.IGNORECASE).search(text, inline.end())
-    labels = sorted(
-        _labels(text) + ([_Label("result", rest.start(), rest.end())] if rest else []), key=lambda x: x.start
-    )
-    return [_with_input(source, inline["name"], inline.start(), inline.end(), labels, 0)]
+    ends = [x.start for x in labels if x.kind in _STRONG and x.start > inline.end()]
+    if result := _INLINE_RESULT.search(text, inline.end()):
+        ends.append(result.start())
+    return [_with_input(source, inline["name"], inline.start(), inline.end(), min(ends, default=len(text)))]
 
 
 def _in_example(text: str, start: int, end: int) -> bool:

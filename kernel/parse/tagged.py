@@ -59,6 +59,7 @@ _ID = re.compile(
 )
 _NAMED_AFTER_SEP = re.compile(r"\s{0,8}([A-Za-z_][\w.-]{0,127})\s{0,8}(?=```|\{)")
 _BEFORE_ARGS = re.compile(r"(?P<name>[A-Za-z_][\w.-]{0,127})(?:\[CALL_ID\][\w-]{1,64})?\Z")
+_TOKEN = re.compile(r"<\|\w{1,40}\|>")
 _STRICT_TRIES = 32
 
 _Reading = tuple[list[Found], int] | None
@@ -220,7 +221,8 @@ def _python(source: Source, mark: re.Match[str]) -> _Reading:
     text, pos = source.text, _skip(source.text, mark.end())
     if text[pos : pos + 1] == "{":
         return _json_calls(source, pos, "llama", soft=False)
-    code_end = text.find("<|eom_id|>", pos)
+    token = _TOKEN.search(text, pos)
+    code_end = token.start() if token and token[0] == "<|eom_id|>" else -1
     if CALL_AHEAD.match(text, pos):
         try:
             call = read_call(text, pos)
