@@ -30,6 +30,7 @@ from kernel.transcript import READ_RANGE, result_text, shown_text
 
 Confirm = Callable[[str, dict[str, Any]], bool | Awaitable[bool]]
 _MAX_ERROR_CHARS = 2000
+FORK = "fork"
 RUN_CANCELLED = "the run was cancelled during this call"
 _NAMES_SHOWN = 40
 
@@ -234,7 +235,8 @@ class Dispatcher:
             case "cancelled":
                 return say("tool.cancelled", name=name)
             case "denied":
-                return say("tool.conflict", name=name)
+                forked = done.error is not None and done.error.type == FORK
+                return say("tool.denied.fork" if forked else "tool.conflict", name=name)
             case _:
                 error = done.error or ToolFault(type=done.outcome, message="")
                 return say("tool.error", name=name, type=error.type, message=error.message[:_MAX_ERROR_CHARS])

@@ -61,6 +61,7 @@ _EN = {
     "tool.denied.cost": (
         '[ToolError] "{name}" was not run: its estimated cost of {estimate} exceeds what is left ({left}) and was not approved.'
     ),
+    "tool.denied.fork": '[ToolError] "{name}" has side effects, and this is a fork of a recorded run, so it was not run.',
     "tool.denied.calls": '[ToolError] "{name}" was not run: it may be called {limit} times in a run, and was. Use what you have.',
     "tool.unknown_outcome": (
         '[ToolError] "{name}" was started before with these arguments and never finished. It is not known whether it took '
@@ -132,6 +133,7 @@ _ZH = {
     "tool.denied.allowlist": "[ToolError] “{name}”不在允许的工具列表中，因此没有执行。允许的工具：{names}。",
     "tool.denied.confirm": "[ToolError] “{name}”没有得到批准，因此没有执行。不要再次请求，请另寻办法。",
     "tool.denied.cost": "[ToolError] “{name}”没有执行：估计费用 {estimate} 超过剩余额度（{left}），且没有得到批准。",
+    "tool.denied.fork": "[ToolError] “{name}”有副作用，而本次运行是录制运行的分叉，因此没有执行。",
     "tool.denied.calls": "[ToolError] “{name}”没有执行：一次运行中最多调用 {limit} 次，已经用完。请使用已有的信息。",
     "tool.unknown_outcome": (
         "[ToolError] “{name}”之前以同样的参数启动过，但没有完成。不知道是否已经生效，因此没有再次执行。请用只读工具检查。"

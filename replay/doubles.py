@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Awaitable, Sequence
 from typing import Any, Literal, TypeVar
 
-from kernel.act import Confirm
+from kernel.act import FORK, Confirm
 from kernel.ask import DEADLINE
 from kernel.canonical import canonical_json
 from kernel.errors import ModelError
@@ -142,7 +142,7 @@ def ran(record: CallRecord) -> bool:
     if record.served_by == "guard" or record.call.name == READ_RANGE:
         return False
     if record.outcome == "denied":
-        return record.error is not None and record.error.type == "conflict"
+        return record.error is not None and record.error.type in ("conflict", FORK)
     return record.outcome not in ("unknown_tool", "bad_args")
 
 
