@@ -1,0 +1,41 @@
+"""Other people's trajectories and traces as recordings that replay.
+
+Nothing is invented: what a source lacks is named in `RunHead.absent`, and where the kernel would have done something
+else than the source did, the recording ends there and says so.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from kernel.errors import TraceError
+from replay.importers.build import build
+from replay.importers.chat import ACCEPTED, read_dialogue, read_json, trajectories
+from replay.importers.save import save
+from replay.recording import Recording
+
+__all__ = ["import_file", "save"]
+
+
+def import_file(path: Path | str, *, agent: str | None = None) -> list[Recording]:
+    """All trajectories of a chat-format file, found by content, in the order of the file.
+
+    Args:
+        agent: name for the agent; without it the source's own, or `imported`.
+    Raises:
+        TraceError: the file holds none, or one that is broken; the message names file, place and remedy.
+    """
+    path = Path(path)
+    document = read_json(path)
+    found = [] if document is None else list(trajectories(document))
+    if not found:
+        raise TraceError(f"{path}: holds no chat messages. {ACCEPTED}.", file=str(path))
+    recordings: list[Recording] = []
+    seen: dict[str, int] = {}
+    for place, trajectory in found:
+        dialogue = read_dialogue(trajectory, place, str(path), agent)
+        recording = build(dialogue, str(path))
+        copies = seen.get(recording.trace_id, 0)
+        seen[recording.trace_id] = copies + 1
+        recordings.append(build(dialogue, str(path), ordinal=copies) if copies else recording)
+    return recordings

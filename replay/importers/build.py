@@ -1,0 +1,245 @@
+"""A dialogue as a recording: the kernel's own loop runs over the source's replies and results, and what it made is kept.
+
+The messages that it sent are then compared with the source's. Where the kernel would not do what the source did with a
+reply (arguments that cannot be read, an empty reply, a text that is a call here and was an answer there), the run is
+cut at that reply and says so: nothing behind it is imported, nothing is bent to fit.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+import msgspec
+
+from kernel.canonical import canonical_json
+from kernel.errors import TraceError
+from kernel.evaluate import Rules, evaluate
+from kernel.messages import Message, ToolSpec
+from kernel.read import Transcript
+from kernel.run import (
+    Budget,
+    Call,
+    CallRecord,
+    Chat,
+    ContextLimits,
+    Decision,
+    Guard,
+    Mark,
+    Run,
+    RunEnd,
+    RunHead,
+    Step,
+    StepMarks,
+    ToolFault,
+)
+from kernel.texts import texts_for
+from replay.doubles import recorded_toolbox
+from replay.importers.messages import refuse
+from replay.importers.model import Dialogue, Result, Round, Turn
+from replay.play import _Digests, _play
+from replay.recording import RecordedRun, Recording
+
+_UNLIMITED = 1_000_000_000
+_TICK_NS = 1000
+OPEN_ENDED = Budget(max_steps=_UNLIMITED, max_errors=_UNLIMITED, max_finish_refusals=_UNLIMITED, model_retries=0)
+"""Limits of an imported run: the source's own have already had their say."""
+
+
+def build(dialogue: Dialogue, file: str, *, ordinal: int = 0) -> Recording:
+    """The recording of a dialogue. Equal content gives equal ids; `ordinal` tells equal dialogues of one file apart.
+
+    Raises:
+        TraceError: the source has no reply that can be imported, or contradicts itself.
+    """
+    if not dialogue.turns:
+        raise refuse(file, "messages", "no user message with a reply of the assistant", "There is nothing to replay")
+    seed = canonical_json([dialogue.source, dialogue.agent, ordinal, msgspec.to_builtins(dialogue)])
+    trace_id = hashlib.blake2b(seed.encode(), digest_size=16).hexdigest()
+    tools, absent = _tools(dialogue)
+    transcript, tracer = Transcript(), _Digests()
+    runs: list[Run] = []
+    why = ""
+    for number, turn in enumerate(dialogue.turns, 1):
+        head = RunHead(
+            agent=dialogue.agent,
+            task=turn.task,
+            run_id=_id(f"{trace_id}/run/{number}", 16),
+            system=dialogue.system,
+            protocol=dialogue.protocol,
+            provider=dialogue.provider,
+            params=dialogue.params,
+            tools=tools,
+            budget=OPEN_ENDED,
+            guard=Guard(enabled=False),
+            context=ContextLimits(max_observation_chars=_UNLIMITED),
+            texts=dialogue.texts,
+            conversation_id=trace_id if len(dialogue.turns) > 1 else None,
+            turn=number,
+            source=dialogue.source,
+            absent=absent,
+        )
+        run, why = _run(head, turn, transcript, tracer, file)
+        runs.append(run)
+        if why:
+            break
+    if why:
+        last = runs[-1]
+        if not any(step.chat is not None and step.chat.reply is not None for run in runs for step in run.steps):
+            raise TraceError(f"{file}: {why}. There is nothing before it to replay.", file=file)
+        runs[-1] = msgspec.structs.replace(last, head=msgspec.structs.replace(last.head, absent=(*absent, why)))
+    _verify(runs, dialogue, file)
+    return _marked(runs, trace_id, file)
+
+
+def _tools(dialogue: Dialogue) -> tuple[tuple[ToolSpec, ...], tuple[str, ...]]:
+    """The source's tools, and a bare one for each that was called but not listed; what is absent because of it."""
+    listed = dialogue.tools or ()
+    names = {tool.name for tool in listed}
+    called = [call.name for turn in dialogue.turns for round in turn.rounds for call in round.reply.tool_calls]
+    bare = [name for name in dict.fromkeys(called) if name not in names]
+    absent = list(dialogue.absent)
+    if dialogue.tools is None:
+        absent.append("tool schemas")
+    else:
+        absent.extend(f"schema of tool {name}" for name in bare)
+    return (*listed, *(ToolSpec(name=name, parameters={"type": "object"}) for name in bare)), tuple(absent)
+
+
+def _run(head: RunHead, turn: Turn, transcript: Transcript, tracer: _Digests, file: str) -> tuple[Run, str]:
+    """Play one turn; the second value says why it was cut, where it was."""
+    planned, why = _plan(head, turn)
+    cut = planned[-1].decision is None
+    finished = not cut and planned[-1].decision is not None and planned[-1].decision.kind == "finish"
+    end = RunEnd(ok=True, stop_reason="finish", answer="") if finished else None
+    played = _play(Run(head=head, steps=tuple(planned), end=end), None, transcript, tracer)
+    if played.missed is not None:
+        place = turn.rounds[len(planned) - 1].place
+        raise refuse(
+            file, place, f"asks for a {played.missed.kind} that is not in the source", "Import up to this message"
+        )
+    run = played.run
+    if cut:
+        opened, plan = run.steps[len(planned) - 1], planned[-1]
+        assert opened.chat is not None and plan.chat is not None
+        chat = msgspec.structs.replace(opened.chat, reply=plan.chat.reply)
+        steps = (*run.steps[: len(planned) - 1], Step(index=len(planned), chat=chat, calls=plan.calls))
+        run = msgspec.structs.replace(run, steps=steps)
+    return run, why
+
+
+def _plan(head: RunHead, turn: Turn) -> tuple[list[Step], str]:
+    """The steps as the source has them, the last without a decision where the run is cut there."""
+    rules = Rules(protocol=head.protocol, tools=recorded_toolbox(head), texts=texts_for(head.language, head.texts))
+    steps: list[Step] = []
+    for index, round in enumerate(turn.rounds, 1):
+        decision = evaluate(round.reply, rules, index)
+        why, keep = _unlike(decision, round)
+        chat = Chat(kept=0, new=(), reply=round.reply if keep else None)
+        if why:
+            steps.append(Step(index=index, chat=chat))
+            return steps, f"everything from {round.place} on: {why}"
+        records = tuple(_record(call, result) for call, result in zip(decision.calls, round.results, strict=True))
+        complete = all(result is not None for result in round.results)
+        steps.append(Step(index=index, chat=chat, decision=decision if complete else None, calls=records))
+    return steps, ""
+
+
+def _unlike(decision: Decision, round: Round) -> tuple[str, bool]:
+    """Why the kernel would not do with this reply what the source did, or ""; and whether the reply can be kept.
+
+    It can where the kernel runs no tool on it, so that a replay asks for nothing that is not there.
+    """
+    fault = decision.fault.message if decision.fault is not None else ""
+    if decision.kind == "fault":
+        return f"the reply cannot be read ({fault})", True
+    if len(round.results) != len(decision.calls):
+        what = "a call" if decision.calls else "a finish"
+        return f"the reply is {what} here and was not in the source", decision.kind == "finish"
+    faulty = [call for call in decision.calls if call.fault is not None]
+    if faulty:
+        message = faulty[0].fault.message if faulty[0].fault is not None else ""
+        what = f"the arguments of {faulty[0].name} do not fit and the kernel does not run them ({message})"
+        return what, len(faulty) == len(decision.calls)
+    return "", True
+
+
+def _record(call: Call, result: Result | None) -> CallRecord:
+    if result is None:
+        return CallRecord(call=call, outcome="unknown_outcome")
+    if result.error:
+        return CallRecord(call=call, outcome="error", error=ToolFault(type=result.error, message=str(result.value)))
+    return CallRecord(call=call, outcome="ok", result=result.value)
+
+
+def _verify(runs: list[Run], dialogue: Dialogue, file: str) -> None:
+    """Every request that the loop built must be a prefix of the source's messages."""
+    if not dialogue.sent:
+        return
+    made = [message for run in runs for step in run.steps if step.chat is not None for message in step.chat.new]
+    for index, message in enumerate(made):
+        if index >= len(dialogue.sent):
+            raise TraceError(f"{file}: message {index} of the replay is not in the source.", file=file)
+        place, source = dialogue.sent[index]
+        if not _same(message, source):
+            one, other = msgspec.to_builtins(source), msgspec.to_builtins(message)
+            what = f"the source has {one!r:.200}, a replay sends {other!r:.200}"
+            raise refuse(file, place, what, "It cannot be imported faithfully")
+
+
+def _same(made: Message, source: Message) -> bool:
+    """Equal in all that the source has. An id that is missing, or used twice in one message, is not one of them."""
+    if made.role != source.role or made.content != source.content or len(made.tool_calls) != len(source.tool_calls):
+        return False
+    ids = [call.id for call in source.tool_calls]
+    for one, other in zip(made.tool_calls, source.tool_calls, strict=True):
+        if (one.name, one.arguments) != (other.name, other.arguments):
+            return False
+        if other.id and ids.count(other.id) == 1 and one.id != other.id:
+            return False
+    return source.name in (None, "", made.name)
+
+
+def _id(seed: str, size: int) -> str:
+    return hashlib.blake2b(seed.encode(), digest_size=size).hexdigest()
+
+
+class _Ticks:
+    """Marks for a source without times: span ids from the content; starts and ends count events, a microsecond each."""
+
+    def __init__(self, trace_id: str) -> None:
+        self._trace_id = trace_id
+        self._spans = 0
+        self._now = 0
+
+    def tick(self) -> int:
+        self._now += _TICK_NS
+        return self._now
+
+    def start(self) -> Mark:
+        self._spans += 1
+        return Mark(span_id=_id(f"{self._trace_id}/span/{self._spans}", 8), start_ns=self.tick())
+
+    def end(self, mark: Mark, *, ended: bool) -> Mark:
+        return msgspec.structs.replace(mark, end_ns=self.tick()) if ended else mark
+
+
+def _marked(runs: list[Run], trace_id: str, file: str) -> Recording:
+    ticks = _Ticks(trace_id)
+    conversation = ticks.start() if len(runs) > 1 else None
+    recorded: list[RecordedRun] = []
+    for run in runs:
+        root = ticks.start()
+        marks: list[StepMarks] = []
+        for step in run.steps:
+            mark = ticks.start()
+            chat = step.chat
+            chat_mark = ticks.end(ticks.start(), ended=chat is not None and chat.reply is not None)
+            calls = tuple(ticks.end(ticks.start(), ended=r.outcome != "unknown_outcome") for r in step.calls)
+            marks.append(StepMarks(step=ticks.end(mark, ended=step.decision is not None), chat=chat_mark, calls=calls))
+        mark = ticks.end(root, ended=run.end is not None)
+        recorded.append(RecordedRun(run=msgspec.structs.replace(run, mark=mark, marks=tuple(marks))))
+    if conversation is not None:
+        conversation = ticks.end(conversation, ended=True)
+    return Recording(
+        trace_id=trace_id, runs=tuple(recorded), file=file, service="tracefirst", conversation=conversation
+    )

@@ -1,0 +1,161 @@
+"""Chat-format trajectory files: one JSON document or JSON lines, in the shapes that tools write."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from kernel.canonical import parse_json
+from kernel.errors import TraceError
+from kernel.genai import tool_from_json
+from kernel.messages import ModelParams, ToolSpec
+from replay.importers.messages import read_message, refuse
+from replay.importers.model import Dialogue
+from replay.importers.turns import read_turns
+
+ACCEPTED = (
+    'Accepted: a list of chat messages, {"messages": […]}, {"traj": […]} (tau-bench), {"history": […]} (SWE-agent), '
+    "a list of these, or one a line"
+)
+_KEYS = ("traj", "messages", "history")
+ABSENT = ("times", "usage", "finish reasons", "tool outcomes", "tool effects")
+"""What no chat-format file has. Each result is recorded as `ok` with the text that the model was shown."""
+
+
+def read_json(path: Path) -> Any | None:
+    """The JSON of a file; for JSON lines a list. None where it is no text.
+
+    Raises:
+        TraceError: the JSON is cut or broken; the message says where.
+    """
+    data = path.read_bytes()
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        return None
+    if not text.strip():
+        raise TraceError(f"{path}: is empty. {ACCEPTED}.", file=str(path))
+    if text.lstrip()[:1] not in "[{":
+        return None
+    try:
+        return _parse(text)
+    except ValueError as error:
+        whole = error
+    lines = [(number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
+    if len(lines) > 1 and _is_json(lines[0][1]):
+        return [_line(line, number, path) for number, line in lines]
+    raise TraceError(f"{path}: is not valid JSON, or cut off: {whole}. {ACCEPTED}.", file=str(path))
+
+
+def _parse(text: str) -> Any:
+    """Raises `ValueError` with line and column. Duplicate keys, NaN and large numbers are read as Python reads them."""
+    try:
+        return parse_json(text)
+    except ValueError:
+        try:
+            return json.loads(text)
+        except RecursionError:
+            raise ValueError("it is nested too deeply") from None
+
+
+def _is_json(line: str) -> bool:
+    try:
+        _parse(line)
+    except ValueError:
+        return False
+    return True
+
+
+def _line(line: str, number: int, path: Path) -> Any:
+    try:
+        return _parse(line)
+    except ValueError as error:
+        text = f"{path}: line {number} is not valid JSON, or cut off: {error}. {ACCEPTED}."
+        raise TraceError(text, file=str(path), line=number) from None
+
+
+def trajectories(document: Any) -> Iterator[tuple[str, Any]]:
+    """Each trajectory of a document with its place (a JSON Pointer); none where it holds no chat messages."""
+    if isinstance(document, dict):
+        if any(isinstance(document.get(key), list) for key in _KEYS):
+            yield "", document
+    elif isinstance(document, list) and document:
+        if _is_message(document[0]):
+            yield "", {"messages": document}
+        elif all(isinstance(item, (dict, list)) for item in document) and any(
+            any(trajectories(item)) for item in document[:1]
+        ):
+            for index, item in enumerate(document):
+                yield f"/{index}", {"messages": item} if isinstance(item, list) else item
+
+
+def _is_message(value: Any) -> bool:
+    return isinstance(value, dict) and "role" in value and not any(isinstance(value.get(key), list) for key in _KEYS)
+
+
+def read_dialogue(document: Any, place: str, file: str, agent: str | None) -> Dialogue:
+    """One trajectory as a dialogue.
+
+    Raises:
+        TraceError: it is not a dialogue with a model; the message names file, place and remedy.
+    """
+    key = (
+        next((key for key in _KEYS if isinstance(document.get(key), list)), None)
+        if isinstance(document, dict)
+        else None
+    )
+    if key is None:
+        raise refuse(file, place or "/", "is no trajectory", ACCEPTED)
+    listed = document[key]
+    at = f"{place}/{key}"
+    if not listed:
+        raise refuse(file, at, "the list of messages is empty", "There is nothing to import")
+    messages = [read_message(data, file, f"{at}/{index}") for index, data in enumerate(listed)]
+    system, turns, sent, absent = read_turns(messages, file)
+    params, tools = _params(document), _tools(document, file, place)
+    if not params.model:
+        absent.append("model")
+    absent.append("model parameters")
+    name = agent or _agent(document, listed)
+    if not name:
+        absent.append("agent name")
+    return Dialogue(
+        agent=name or "imported",
+        source="swe-agent" if key == "history" else "openai-chat",
+        turns=tuple(turns),
+        sent=sent,
+        system=system,
+        params=params,
+        tools=tools,
+        absent=(*ABSENT, *absent),
+    )
+
+
+def _params(document: dict[str, Any]) -> ModelParams:
+    model = document.get("model")
+    return ModelParams(model=model) if isinstance(model, str) else ModelParams()
+
+
+def _tools(document: dict[str, Any], file: str, place: str) -> tuple[ToolSpec, ...] | None:
+    listed = document.get("tools", document.get("functions"))
+    if not isinstance(listed, list) or not listed:
+        return None
+    tools = []
+    for index, data in enumerate(listed):
+        try:
+            tools.append(tool_from_json(data))
+        except (AttributeError, TypeError, KeyError) as error:
+            where = f"{place}/tools/{index}"
+            raise refuse(
+                file, where, f"is no tool definition ({error})", 'Give {"type": "function", "function": {…}}'
+            ) from None
+    return tuple(tools)
+
+
+def _agent(document: dict[str, Any], listed: list[Any]) -> str:
+    for found in (document.get("agent"), *(m.get("agent") for m in listed if isinstance(m, dict))):
+        if isinstance(found, str) and found:
+            return found
+    return ""

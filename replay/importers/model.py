@@ -1,0 +1,57 @@
+"""What an importer finds in a foreign source, before it is a recording: a dialogue of turns, each of rounds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from kernel.messages import Message, ModelParams, Reply, ToolSpec
+from kernel.run import Protocol
+
+
+class Result(Struct, frozen=True, kw_only=True):
+    """What a tool gave back, as the source has it; `error` is the type of a failure the source names as one."""
+
+    value: Any
+    error: str = ""
+
+
+class Round(Struct, frozen=True, kw_only=True):
+    """One reply of the model and a result for each of its calls, in call order; None where the source has none.
+
+    `place` is where the reply stands in the source.
+    """
+
+    reply: Reply
+    results: tuple[Result | None, ...] = ()
+    place: str = ""
+
+
+class Turn(Struct, frozen=True, kw_only=True):
+    """One user message and the rounds that follow it."""
+
+    task: str
+    rounds: tuple[Round, ...]
+    place: str = ""
+
+
+class Dialogue(Struct, frozen=True, kw_only=True):
+    """A whole source: what is known of the agent, the turns, and the messages as the source spells them.
+
+    `sent` are all messages in order, each with its place; an empty field of a message is one that the source lacks.
+    `tools` is None where the source does not list its tools. `absent` names what else it lacks.
+    """
+
+    agent: str
+    source: str
+    turns: tuple[Turn, ...]
+    sent: Sequence[tuple[str, Message]] = ()
+    system: str = ""
+    protocol: Protocol = "tools"
+    provider: str = "custom"
+    params: ModelParams = ModelParams()
+    tools: tuple[ToolSpec, ...] | None = None
+    absent: tuple[str, ...] = ()
+    texts: dict[str, str] = {}

@@ -1,0 +1,96 @@
+"""Real trajectories import and replay: every reply served, every result in order, nothing left over."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from replay.importers import import_file, save
+from replay.play import replay
+from replay.recording import Recording, load
+
+pytestmark = pytest.mark.corpus
+
+
+def _import_one(file: Path) -> Recording:
+    (recording,) = import_file(file)
+    return recording
+
+
+def _assert_same(recording: Recording) -> None:
+    result = replay(recording)
+    steps = [step for recorded in recording.runs for step in recorded.run.steps]
+    assert result.verdict == "same", (recording.file, result.first, result.why_not)
+    assert result.served.model == len(steps)
+    assert result.served.tools == sum(len(step.calls) for step in steps)
+    assert (result.unused.model, result.unused.tools) == (0, 0)
+
+
+def _results(messages: list[dict[str, Any]]) -> list[str]:
+    return [message["content"] for message in messages if message["role"] == "tool"]
+
+
+def _served(recording: Recording) -> list[Any]:
+    """What the tools gave back in the replay, in order."""
+    observed = replay(recording).observed
+    return [record.result for run in observed for step in run.steps for record in step.calls]
+
+
+def test_every_tau_bench_run_replays_the_same(corpus: Path) -> None:
+    files = sorted((corpus / "tau-bench").glob("*.json"))
+    assert len(files) == 60
+    for file in files:
+        _assert_same(_import_one(file))
+
+
+def test_every_result_is_served_in_order_also_where_call_ids_repeat(corpus: Path) -> None:
+    repeated = 0
+    for file in sorted((corpus / "tau-bench").glob("*.json")):
+        messages = json.loads(file.read_bytes())["traj"]
+        ids = [message["tool_call_id"] for message in messages if message["role"] == "tool"]
+        repeated += len(set(ids)) < len(ids)
+        assert _served(_import_one(file)) == _results(messages), file.name
+    assert repeated == 17
+
+
+def test_every_request_is_the_prefix_of_the_source(corpus: Path) -> None:
+    for file in sorted((corpus / "tau-bench").glob("*.json")):
+        source = json.loads(file.read_bytes())["traj"]
+        sent = 0
+        for recorded in _import_one(file).runs:
+            for step in recorded.run.steps:
+                assert step.chat is not None
+                for message in step.chat.new:
+                    was = source[sent]
+                    assert (message.role, message.content) == (was["role"], was["content"] or ""), file.name
+                    calls = [(c["id"], c["function"]) for c in was.get("tool_calls", [])]
+                    assert [(c.id, {"name": c.name, "arguments": c.arguments}) for c in message.tool_calls] == calls, (
+                        file.name
+                    )
+                    sent += 1
+                assert source[sent]["role"] == "assistant"
+
+
+@pytest.mark.parametrize("name", ["function_calling", "function_calling_replace"])
+def test_function_calling_trajectories_of_swe_agent_replay_the_same(corpus: Path, name: str) -> None:
+    file = corpus / "swe-agent" / f"marshmallow-1867_{name}.traj"
+    recording = _import_one(file)
+    _assert_same(recording)
+    assert recording.agent == "main"
+    assert _served(recording) == _results(json.loads(file.read_bytes())["history"])
+
+
+def test_a_saved_import_loads_again_equal_and_is_written_alike_twice(corpus: Path, tmp_path: Path) -> None:
+    for file in sorted((corpus / "tau-bench").glob("*.json"))[::6]:
+        one, other = tmp_path / "one.trace.json", tmp_path / "other.trace.json"
+        recording = _import_one(file)
+        save(recording, one)
+        save(_import_one(file), other)
+        assert one.read_bytes() == other.read_bytes()
+        (loaded,) = load(one)
+        assert msgspec.structs.replace(loaded, file=recording.file) == recording
+        _assert_same(loaded)

@@ -1,0 +1,306 @@
+"""Chat-format trajectories become recordings that hold what the source has, and replay the same."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from kernel.errors import TraceError
+from replay.importers import import_file, save
+from replay.play import replay
+from replay.recording import Recording, load
+
+SYSTEM = {"role": "system", "content": "You help."}
+USER = {"role": "user", "content": "Is the gateway up?"}
+ANSWER = {"role": "assistant", "content": "It is up."}
+
+
+def call(name: str, arguments: str = '{"service": "gateway"}', id: str = "c1") -> dict[str, Any]:
+    return {"id": id, "type": "function", "function": {"name": name, "arguments": arguments}}
+
+
+def asks(*calls: dict[str, Any], content: str | None = None) -> dict[str, Any]:
+    return {"role": "assistant", "content": content, "tool_calls": list(calls)}
+
+
+def gives(content: Any, id: str | None = "c1", **more: Any) -> dict[str, Any]:
+    message = {"role": "tool", "content": content, **more}
+    return message if id is None else {**message, "tool_call_id": id}
+
+
+ROUND = [asks(call("status")), gives("up")]
+
+
+def imported(tmp_path: Path, document: Any, **options: Any) -> Recording:
+    (recording,) = import_file(written(tmp_path, document), **options)
+    return recording
+
+
+def written(tmp_path: Path, document: Any) -> Path:
+    path = tmp_path / "source.json"
+    path.write_text(document if isinstance(document, str) else json.dumps(document))
+    return path
+
+
+def assert_same(recording: Recording) -> None:
+    result = replay(recording)
+    assert result.verdict == "same", (result.first, result.why_not)
+    assert (result.unused.model, result.unused.tools) == (0, 0)
+
+
+def refusal(tmp_path: Path, document: Any) -> str:
+    with pytest.raises(TraceError) as caught:
+        import_file(written(tmp_path, document))
+    assert caught.value.file == str(tmp_path / "source.json")
+    assert "\n" not in str(caught.value)
+    return str(caught.value).removeprefix(str(tmp_path / "source.json"))
+
+
+# ---- shapes
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        [SYSTEM, USER, *ROUND, ANSWER],
+        {"messages": [SYSTEM, USER, *ROUND, ANSWER]},
+        {"traj": [SYSTEM, USER, *ROUND, ANSWER], "reward": 1.0},
+        {"history": [SYSTEM, USER, *ROUND, ANSWER]},
+        [[SYSTEM, USER, *ROUND, ANSWER]],
+        [{"traj": [SYSTEM, USER, *ROUND, ANSWER]}],
+    ],
+)
+def test_a_trajectory_is_found_in_every_shape(tmp_path: Path, document: Any) -> None:
+    recording = imported(tmp_path, document)
+    assert_same(recording)
+    (recorded,) = recording.runs
+    assert [len(step.calls) for step in recorded.run.steps] == [1, 0]
+    assert recorded.run.end is not None and recorded.run.end.answer == "It is up."
+    assert recorded.run.head.system == "You help."
+
+
+def test_json_lines_hold_one_trajectory_a_line(tmp_path: Path) -> None:
+    lines = [json.dumps({"messages": [USER, ANSWER]}), json.dumps([USER, *ROUND])]
+    first, second = import_file(written(tmp_path, "\n".join(lines) + "\n"))
+    assert first.trace_id != second.trace_id
+    assert first.runs[0].run.end is not None
+    assert second.runs[0].run.end is None
+
+
+def test_equal_trajectories_of_one_file_are_told_apart(tmp_path: Path) -> None:
+    first, second = import_file(written(tmp_path, [[USER, ANSWER], [USER, ANSWER]]))
+    assert first.trace_id != second.trace_id
+
+
+def test_each_user_message_is_a_turn_of_one_conversation(tmp_path: Path) -> None:
+    recording = imported(tmp_path, [SYSTEM, USER, ANSWER, {"role": "user", "content": "And now?"}, *ROUND, ANSWER])
+    assert_same(recording)
+    assert [recorded.run.head.turn for recorded in recording.runs] == [1, 2]
+    assert [recorded.run.head.task for recorded in recording.runs] == ["Is the gateway up?", "And now?"]
+    assert recording.conversation is not None
+
+
+def test_the_legacy_function_format_is_read(tmp_path: Path) -> None:
+    spoken = {"role": "assistant", "content": None, "function_call": {"name": "status", "arguments": "{}"}}
+    recording = imported(tmp_path, [USER, spoken, {"role": "function", "name": "status", "content": "up"}, ANSWER])
+    assert_same(recording)
+    assert recording.runs[0].run.steps[0].calls[0].result == "up"
+
+
+def test_text_parts_are_read_as_their_text(tmp_path: Path) -> None:
+    user = {"role": "user", "content": [{"type": "text", "text": "Is it "}, {"type": "text", "text": "up?"}]}
+    assert imported(tmp_path, [user, ANSWER]).runs[0].run.head.task == "Is it up?"
+
+
+# ---- what is there, and what is not
+
+
+def test_what_the_source_lacks_is_named_and_not_made_up(tmp_path: Path) -> None:
+    head = imported(tmp_path, [USER, *ROUND]).runs[0].run.head
+    for name in ("times", "usage", "tool schemas", "model parameters", "system prompt", "model", "agent name"):
+        assert name in head.absent
+    assert head.source == "openai-chat"
+    assert head.params.model == "" and head.system == ""
+    assert [(tool.name, tool.parameters) for tool in head.tools] == [("status", {"type": "object"})]
+
+
+def test_what_the_source_has_is_taken(tmp_path: Path) -> None:
+    schema = {"type": "object", "properties": {"service": {"type": "string"}}}
+    tools = [{"type": "function", "function": {"name": "status", "description": "Health", "parameters": schema}}]
+    document = {"messages": [SYSTEM, USER, *ROUND], "model": "gpt-x", "tools": tools}
+    head = imported(tmp_path, document, agent="ops").runs[0].run.head
+    assert head.agent == "ops" and head.params.model == "gpt-x"
+    assert head.tools[0].parameters == schema
+    assert not {"tool schemas", "system prompt", "model", "agent name"} & set(head.absent)
+
+
+def test_a_tool_that_the_source_does_not_list_is_named(tmp_path: Path) -> None:
+    document = {"messages": [USER, *ROUND], "tools": [{"type": "function", "function": {"name": "other"}}]}
+    recording = imported(tmp_path, document)
+    assert "schema of tool status" in recording.runs[0].run.head.absent
+    assert_same(recording)
+
+
+def test_a_reply_keeps_its_text_and_its_calls_as_spelled(tmp_path: Path) -> None:
+    recording = imported(tmp_path, [USER, asks(call("status", '{ "service":"a" }'), content="I look. "), gives("up")])
+    chat = recording.runs[0].run.steps[0].chat
+    assert chat is not None and chat.reply is not None
+    assert chat.reply.text == "I look. "
+    assert chat.reply.tool_calls[0].arguments == '{ "service":"a" }'
+
+
+def test_a_trajectory_that_ends_on_a_result_has_no_stop_reason(tmp_path: Path) -> None:
+    recording = imported(tmp_path, [USER, *ROUND])
+    assert recording.runs[0].run.end is None
+    result = replay(recording)
+    assert result.verdict == "same" and not result.complete
+
+
+def test_a_last_user_message_without_a_reply_is_named(tmp_path: Path) -> None:
+    recording = imported(tmp_path, [USER, ANSWER, {"role": "user", "content": "###STOP###"}])
+    assert len(recording.runs) == 1
+    assert "reply to the last user message" in recording.runs[0].run.head.absent
+    assert_same(recording)
+
+
+# ---- pairing
+
+
+def test_a_repeated_call_id_serves_the_result_behind_its_own_call(tmp_path: Path) -> None:
+    second = [asks(call("logs")), gives("quiet")]
+    third = [asks(call("status")), gives("down")]
+    recording = imported(tmp_path, [USER, *ROUND, *second, *third, ANSWER])
+    assert_same(recording)
+    observed = replay(recording).observed[0]
+    assert [record.result for step in observed.steps for record in step.calls] == ["up", "quiet", "down"]
+
+
+def test_parallel_results_are_paired_by_id_where_ids_differ(tmp_path: Path) -> None:
+    both = asks(call("status", id="a"), call("logs", id="b"))
+    recording = imported(tmp_path, [USER, both, gives("quiet", "b"), gives("up", "a"), ANSWER])
+    assert [record.result for record in recording.runs[0].run.steps[0].calls] == ["up", "quiet"]
+    assert "order of tool messages" in recording.runs[0].run.head.absent
+    assert_same(recording)
+
+
+def test_parallel_results_are_paired_by_order_where_ids_are_equal(tmp_path: Path) -> None:
+    both = asks(call("status", id="a"), call("logs", id="a"))
+    recording = imported(tmp_path, [USER, both, gives("up", "a"), gives("quiet", "a"), ANSWER])
+    assert [record.result for record in recording.runs[0].run.steps[0].calls] == ["up", "quiet"]
+    assert_same(recording)
+
+
+def test_last_calls_without_results_stay_open(tmp_path: Path) -> None:
+    recording = imported(tmp_path, [USER, *ROUND, asks(call("status", id="a"), call("logs", id="b")), gives("up", "a")])
+    last = recording.runs[0].run.steps[-1]
+    assert last.decision is None
+    assert [record.outcome for record in last.calls] == ["ok", "unknown_outcome"]
+    assert replay(recording).verdict == "same"
+
+
+# ---- where the kernel would do something else
+
+
+def test_arguments_that_cannot_be_read_are_kept_raw_and_end_the_import(tmp_path: Path) -> None:
+    broken = asks(call("status", '{"service": "gate'))
+    recording = imported(tmp_path, [USER, *ROUND, broken, gives("Error: bad JSON"), ANSWER])
+    run = recording.runs[0].run
+    chat = run.steps[-1].chat
+    assert chat is not None and chat.reply is not None
+    assert chat.reply.tool_calls[0].arguments == '{"service": "gate'
+    assert run.steps[-1].decision is None and run.end is None
+    assert any(name.startswith("everything from /messages/3 on:") for name in run.head.absent)
+    assert_same(recording)
+
+
+def test_an_empty_reply_ends_the_import(tmp_path: Path) -> None:
+    empty = {"role": "assistant", "content": ""}
+    recording = imported(tmp_path, [USER, ANSWER, USER, empty, USER, ANSWER])
+    assert len(recording.runs) == 2
+    assert any("/messages/3" in name for name in recording.runs[-1].run.head.absent)
+    assert_same(recording)
+
+
+def test_an_answer_that_is_a_call_here_is_not_replayed_as_one(tmp_path: Path) -> None:
+    text = {"role": "assistant", "content": '{"action": "status", "args": {"service": "gateway"}}'}
+    recording = imported(tmp_path, [USER, *ROUND, ANSWER, USER, text, USER, ANSWER])
+    last = recording.runs[-1].run.steps[-1]
+    assert last.chat is not None and last.chat.reply is None
+    assert_same(recording)
+
+
+# ---- files
+
+
+@pytest.mark.parametrize("agent", [None, "ops"])
+def test_a_saved_import_loads_again_equal(tmp_path: Path, agent: str | None) -> None:
+    broken = asks(call("status", "{"))
+    for messages in ([USER, *ROUND, ANSWER, USER, *ROUND], [USER, *ROUND, broken], [USER, asks(call("logs"))]):
+        recording = imported(tmp_path, [SYSTEM, *messages], agent=agent)
+        save(recording, tmp_path / "saved.trace.json")
+        (loaded,) = load(tmp_path / "saved.trace.json")
+        assert msgspec.structs.replace(loaded, file=recording.file) == recording
+        assert replay(loaded).verdict == replay(recording).verdict
+
+
+def test_importing_twice_writes_equal_bytes(tmp_path: Path) -> None:
+    for name in ("one", "other"):
+        save(imported(tmp_path, [USER, *ROUND, ANSWER, USER, ANSWER]), tmp_path / f"{name}.trace.json")
+    assert (tmp_path / "one.trace.json").read_bytes() == (tmp_path / "other.trace.json").read_bytes()
+
+
+# ---- refusals
+
+
+@pytest.mark.parametrize(
+    ("document", "place", "what"),
+    [
+        ([USER, gives("up")], "/messages/1", "answers no call"),
+        ([USER, ANSWER, gives("up")], "/messages/2", "answers no call"),
+        ([USER, *ROUND, gives("again", "c9")], "/messages/3", "'c9' answers no call of /messages/1"),
+        (
+            [USER, asks(call("a", id="1"), call("b", id="2")), gives("x", "1"), ANSWER],
+            "/messages/1",
+            "'b' (2) has no result",
+        ),
+        ([USER, asks(call("status")), gives("x", name="logs")], "/messages/2", "'logs', the call of 'status'"),
+        ([USER, {"role": "critic", "content": "no"}], "/messages/1", "the role 'critic' is unknown"),
+        ([USER, {"content": "no role"}], "/messages/1", "the role None is unknown"),
+        ([USER, "text"], "/messages/1", "is text, not a message"),
+        ([USER, ANSWER, SYSTEM], "/messages/2", "system message stands in the middle"),
+        ([USER, ANSWER, ANSWER], "/messages/2", "two answers of the assistant"),
+        ([USER, USER, ANSWER], "/messages/1", "two user messages"),
+        ([ANSWER, USER], "/messages/0", "the assistant speaks before any user message"),
+        ([USER, asks({"id": "x"})], "/messages/1/tool_calls/0", "names no function"),
+        ([{"role": "user", "content": [{"type": "image_url"}]}, ANSWER], "/messages/0/content/0", "'image_url'"),
+        ([{"role": "user", "content": 3}, ANSWER], "/messages/0", "content is a number"),
+        ({"traj": []}, "/traj", "empty"),
+        ({"messages": [SYSTEM, USER]}, "messages", "nothing to replay"),
+        ({"messages": [USER, ANSWER], "tools": ["status"]}, "/tools/0", "no tool definition"),
+        ([{"messages": [USER, ANSWER]}, {"x": 1}], "/1", "is no trajectory"),
+    ],
+)
+def test_a_broken_trajectory_is_refused_with_its_place(tmp_path: Path, document: Any, place: str, what: str) -> None:
+    text = refusal(tmp_path, document)
+    assert text.startswith(f": {place}: ")
+    assert what in text
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ('{"messages": [{"role": "user", "con', "cut off"),
+        ("", "is empty"),
+        ("[]", "holds no chat messages"),
+        ('{"some": "thing"}', "holds no chat messages"),
+        ("once upon a time", "holds no chat messages"),
+        ('[{"role": "user", "content": "a"}]\n{"messages": [', "line 2 is not valid JSON"),
+    ],
+)
+def test_a_file_without_a_trajectory_is_refused_with_what_is_accepted(tmp_path: Path, text: str, what: str) -> None:
+    found = refusal(tmp_path, text)
+    assert what in found and "Accepted: " in found
