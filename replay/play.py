@@ -78,7 +78,7 @@ def replay(recording: Recording, agent: Agent | None = None) -> ReplayResult:
         ConfigError: the agent's settings cannot work.
     """
     ran_with: Literal["recording", "agent"] = "recording" if agent is None else "agent"
-    why_not = _not_replayable(recording)
+    why_not = why_not_replayable(recording)
     if why_not:
         return ReplayResult(
             recording=recording,
@@ -126,7 +126,7 @@ def replay(recording: Recording, agent: Agent | None = None) -> ReplayResult:
     )
 
 
-def _not_replayable(recording: Recording) -> str:
+def why_not_replayable(recording: Recording) -> str:
     if not recording.runs:
         return "the trace holds no run of an agent"
     for turn, recorded in enumerate(recording.runs, 1):

@@ -1,0 +1,290 @@
+"""The verbs of `replay` and their options. A first argument that is no verb is a file: replaying is the main job."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import click
+
+from kernel.version import VERSION
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+SAME, DIFFERENT, USAGE, UNUSABLE = 0, 1, 2, 3
+"""Exit status. With several files the worst wins in the order 3, 1, 0: an unusable file is never hidden."""
+
+_INTERRUPTED, _PIPE_CLOSED = 130, 141
+_DEFAULT = "run"
+
+EXIT_HELP = """\b
+Exit status:
+  0  same
+  1  drifted or diverged
+  2  wrong usage
+  3  a file that is unusable, or a trace of which nothing was checked
+     (with several files the worst wins: 3, then 1, then 0)"""
+
+
+class Verbs(click.Group):
+    """A group whose main command needs no name; its options are shown with the group's help."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if args and args[0] not in self.commands and args[0] not in ("--help", "-h", "--version"):
+            args = [_DEFAULT, *args]
+        return super().parse_args(ctx, args)
+
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        return ["FILE...  |  VERB ..."]
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        self.commands[_DEFAULT].format_options(ctx, formatter)
+        self.format_commands(ctx, formatter)
+
+
+def _shared(*, formats: bool = True, choice: bool = True, verbose: bool = True) -> Callable[[F], F]:
+    """Options that many verbs have."""
+
+    def add(function: F) -> F:
+        if verbose:
+            function = click.option("-v", "--verbose", is_flag=True, help="Show everything, cut nothing.")(function)
+        if formats:
+            function = click.option(
+                "--format",
+                "form",
+                type=click.Choice(["text", "json"]),
+                default="text",
+                show_default=True,
+                help="Form of the report on standard output.",
+            )(function)
+        if choice:
+            function = click.option("--all", "every", is_flag=True, help="All traces of a file that holds several.")(
+                function
+            )
+            function = click.option(
+                "--trace", "trace_id", metavar="ID", help="The trace with this id, or with an id that begins so."
+            )(function)
+        return function
+
+    return add
+
+
+def _steps_option(function: F) -> F:
+    return click.option(
+        "--steps", metavar="N-M", callback=_step_ranges, help="Show these steps, such as 3-9, 12- or 1,4-6."
+    )(function)
+
+
+def _step_ranges(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[range, ...] | None:
+    if value is None:
+        return None
+    ranges = []
+    for part in value.split(","):
+        first, dash, last = part.strip().partition("-")
+        try:
+            start = int(first) if first else 1
+            stop = int(last) if last else (sys.maxsize - 1 if dash else start)
+        except ValueError:
+            raise click.BadParameter(f"{part!r} is no step or range; write 3, 3-9, 12- or 1,4-6") from None
+        if start < 1 or stop < start:
+            raise click.BadParameter(f"{part!r} holds no step; steps count from 1")
+        ranges.append(range(start, stop + 1))
+    return tuple(ranges)
+
+
+_HELP = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+
+
+@click.group(cls=Verbs, context_settings=_HELP, no_args_is_help=True, epilog=EXIT_HELP)
+@click.version_option(VERSION, prog_name="replay", message="%(prog)s %(version)s")
+def cli() -> None:
+    """Run recorded agent runs again, strictly, and say where and why they first differ.
+
+    \b
+    replay run.trace.json                        rebuilt from the recording alone
+    replay run.trace.json --agent app:agent      today's agent on yesterday's answers
+    replay fixtures/ --format json               every *.trace.json of a folder
+    replay show run.trace.json --step 3          one step in full
+    """
+
+
+@cli.command(_DEFAULT, hidden=True)
+@click.argument("files", nargs=-1, required=True, metavar="FILE...")
+@click.option(
+    "--agent",
+    metavar="MODULE:OBJECT",
+    help="Today's agent: an Agent, a function that returns one, or a dict of name to Agent.",
+)
+@_shared()
+@_steps_option
+@click.option(
+    "--otlp", metavar="URL", help="Send original and replay there (OTLP/HTTP); print the page to compare them."
+)
+@click.option("--ui", metavar="URL", help="Address of Jaeger's pages.  [default: the host of --otlp, port 16686]")
+@click.option("--output", metavar="FILE", help="Write the trace of the replay to this file.")
+def run(**options: Any) -> int:
+    """Replay FILE..., the main job."""
+    from replay.cli.replaying import replay_files
+
+    return replay_files(**options)
+
+
+@cli.command()
+@click.argument("file")
+@click.option("--step", type=click.IntRange(min=1), help="This step in full: request, reply, calls, results.")
+@_steps_option
+@click.option("--turn", type=click.IntRange(min=1), help="This turn of a conversation.")
+@_shared()
+def show(**options: Any) -> int:
+    """Show what FILE recorded, without a replay.
+
+    \b
+    replay show run.trace.json
+    replay show run.trace.json --step 3
+    replay show long.trace.json --steps 80-95
+    replay show collected.jsonl --trace 5b8efff7 --format json
+    """
+    from replay.cli.looking import show_file
+
+    return show_file(**options)
+
+
+@cli.command()
+@click.argument("files", nargs=-1, required=True, metavar="FILE...")
+@_shared()
+def check(**options: Any) -> int:
+    """Say whether FILE can be replayed: what is there, what is missing, what nobody recorded.
+
+    \b
+    replay check run.trace.json
+    replay check from-another-framework.json --all
+
+    \b
+    Exit status: 0 replayable; 1 in part; 3 not, or the file is unusable.
+    """
+    from replay.cli.looking import check_files
+
+    return check_files(**options)
+
+
+@cli.command()
+@click.argument("a")
+@click.argument("b")
+@_shared(choice=False)
+@click.option("--trace-a", metavar="ID", help="Which trace of A, where it holds several.")
+@click.option("--trace-b", metavar="ID", help="Which trace of B, where it holds several.")
+def diff(**options: Any) -> int:
+    """Compare the recordings A and B; their steps are aligned first.
+
+    \b
+    replay diff before.trace.json after.trace.json
+    replay diff all.jsonl all.jsonl --trace-a 5b8e --trace-b c620
+
+    \b
+    Exit status: 0 the same; 1 different; 3 a file is unusable.
+    """
+    from replay.cli.looking import diff_files
+
+    return diff_files(**options)
+
+
+@cli.command()
+@click.argument("files", nargs=-1, required=True, metavar="FILE...")
+@_shared(choice=False, verbose=False)
+def stats(**options: Any) -> int:
+    """Count over all traces of FILE...: stop reasons, steps, tokens, cost, tools.
+
+    \b
+    replay stats traces/
+    replay stats collected.jsonl --format json
+    """
+    from replay.cli.looking import stats_files
+
+    return stats_files(**options)
+
+
+@cli.command()
+@click.argument("files", nargs=-1, required=True, metavar="FILE...")
+@_shared(choice=False, verbose=False)
+def scan(**options: Any) -> int:
+    """Look for secrets in FILE... that were not masked. None is printed.
+
+    \b
+    replay scan fixtures/
+    replay scan run.trace.json notes.txt
+
+    \b
+    Exit status: 0 none found; 1 some found; 3 a file cannot be read.
+    """
+    from replay.cli.looking import scan_files
+
+    return scan_files(**options)
+
+
+@cli.command("import")
+@click.argument("file")
+@click.option(
+    "-o", "--output", required=True, metavar="OUT", help="A file *.trace.json, or a folder for several traces."
+)
+@_shared(formats=False, verbose=False)
+def import_(**options: Any) -> int:
+    """Turn FILE of another framework into recordings.
+
+    \b
+    replay import spans.jsonl -o run.trace.json
+    replay import spans.jsonl --all -o traces/
+    """
+    from replay.cli.importing import import_traces
+
+    return import_traces(**options)
+
+
+def main(args: Sequence[str] | None = None) -> None:
+    """Run the command and exit with its status. No bad input ends in a traceback."""
+    try:
+        status = cli.main(args=args, prog_name="replay", standalone_mode=False)
+        _flush()
+    except click.ClickException as error:
+        status = _refuse(error)
+    except (click.Abort, KeyboardInterrupt):
+        status = _INTERRUPTED
+    except BrokenPipeError:
+        status = _PIPE_CLOSED
+        _drop_output()
+    except Exception as error:
+        from kernel.errors import TracefirstError
+
+        if not isinstance(error, TracefirstError):
+            raise
+        from replay.cli.output import problem
+
+        problem(str(error))
+        status = USAGE
+    sys.exit(status if isinstance(status, int) else 0)
+
+
+def _flush() -> None:
+    """Write what is left now, where a closed pipe can still be met quietly."""
+    sys.stdout.flush()
+
+
+def _refuse(error: click.ClickException) -> int:
+    from replay.cli.output import problem
+
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        click.echo(error.ctx.get_help() if error.ctx is not None else "", err=True)
+        return USAGE
+    where = getattr(error, "ctx", None)
+    problem(error.format_message() + (f" See `{where.command_path} --help`." if where is not None else ""))
+    return error.exit_code
+
+
+def _drop_output() -> None:
+    """Point standard output nowhere, so that the interpreter's own flush at exit has nothing to complain about."""
+    import os
+
+    try:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (OSError, ValueError):
+        return

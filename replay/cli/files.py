@@ -1,0 +1,115 @@
+"""From the names on the command line to recordings: folders, many traces in one file, and what cannot be read."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import traceback
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import click
+
+from kernel.errors import TraceError
+from replay.recording import Recording, assemble, load
+
+_WHOLE_BYTES = 64 * 2**20
+"""Larger files are read trace by trace, by way of an index."""
+
+_SHOWN_IDS = 10
+
+
+def expand(names: Sequence[str]) -> list[str]:
+    """Files in the order given; a folder stands for its `*.trace.json`, in order of name."""
+    found: list[str] = []
+    for name in names:
+        if os.path.isdir(name):
+            inside = sorted(str(path) for path in Path(name).rglob("*.trace.json"))
+            found.extend(inside or [name])
+        else:
+            found.append(name)
+    return found
+
+
+def recordings(name: str, *, trace_id: str | None = None, every: bool = False) -> Iterator[Recording]:
+    """The recordings of a file that were asked for, one by one.
+
+    Raises:
+        TraceError: the file cannot be read as a trace.
+        click.UsageError: it holds several, and none was chosen.
+    """
+    path = Path(name)
+    _must_be_file(path, name)
+    if path.stat().st_size > _WHOLE_BYTES:
+        yield from _streamed(path, trace_id, every)
+        return
+    found = load(path, trace_id=trace_id)
+    if len(found) > 1 and not every:
+        _ask_to_choose(name, [recording.trace_id for recording in found], trace_id)
+    yield from found
+
+
+def one_recording(name: str, trace_id: str | None) -> Recording:
+    """The one recording of a file. Raises as `recordings`."""
+    return next(recordings(name, trace_id=trace_id))
+
+
+def _streamed(path: Path, trace_id: str | None, every: bool) -> Iterator[Recording]:
+    from replay.readers.index import find_trace, iter_traces
+
+    if trace_id is not None and len(trace_id) == 32:
+        yield assemble(find_trace(path, trace_id.lower()), str(path))
+        return
+    wanted = (trace_id or "").lower()
+    if every:
+        chosen = False
+        for trace in iter_traces(path):
+            if trace.trace_id.startswith(wanted):
+                chosen = True
+                yield assemble(trace, str(path))
+        if not chosen:
+            raise TraceError(f"{path}: holds no trace {trace_id}", file=str(path))
+        return
+    ids = [trace.trace_id for trace in iter_traces(path) if trace.trace_id.startswith(wanted)]
+    if len(ids) != 1:
+        if not ids:
+            raise TraceError(f"{path}: holds no trace {trace_id}", file=str(path))
+        _ask_to_choose(str(path), ids, trace_id)
+    yield assemble(find_trace(path, ids[0]), str(path))
+
+
+def _ask_to_choose(name: str, ids: Sequence[str], trace_id: str | None) -> None:
+    shown = "".join(f"\n  {one}" for one in ids[:_SHOWN_IDS])
+    more = f"\n  and {len(ids) - _SHOWN_IDS} more" if len(ids) > _SHOWN_IDS else ""
+    which = f" whose id begins with {trace_id}" if trace_id else ""
+    raise click.UsageError(
+        f"{name} holds {len(ids)} traces{which}; choose one with --trace ID, or take them with --all:{shown}{more}"
+    )
+
+
+def _must_be_file(path: Path, name: str) -> None:
+    if path.is_dir():
+        raise TraceError(f"{name}: no *.trace.json in this folder", file=name)
+    if not path.exists():
+        raise TraceError(f"{name}: no such file{_meant(name)}", file=name)
+
+
+def _meant(name: str) -> str:
+    from replay.cli.app import cli
+
+    verbs = [verb for verb in cli.commands if verb != "run"]
+    near = difflib.get_close_matches(name, verbs, 1)
+    return f"; did you mean the verb `{near[0]}`?" if near else ""
+
+
+def message_of(error: Exception, name: str) -> str:
+    """What to tell about a file that failed: the error's own words, or for an unforeseen one its type and place."""
+    if isinstance(error, TraceError):
+        return error.message
+    if isinstance(error, OSError):
+        return f"{name}: cannot be read: {error.strerror or error}"
+    if isinstance(error, RecursionError):
+        return f"{name}: its content is nested too deeply"
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f" at {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
+    return f"{name}: unexpected {type(error).__name__}: {error}{place}; please report this as a defect"

@@ -1,0 +1,69 @@
+"""`replay import`: traces of other frameworks as recordings of ours."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import click
+
+from kernel.errors import TracefirstError
+from kernel.journal import SUFFIX
+from replay.cli import output
+from replay.cli.app import SAME, UNUSABLE
+from replay.cli.files import message_of
+from replay.emit import recording_spans, resource_of, write
+from replay.recording import Recording
+
+_UNSAFE = re.compile(r"[^A-Za-z0-9_.-]+")
+
+
+def import_traces(*, file: str, output: str, trace_id: str | None, every: bool) -> int:
+    """Read a foreign file and write each of its traces as a recording; returns the exit status."""
+    try:
+        found = _chosen(file, trace_id, every)
+    except click.ClickException:
+        raise
+    except Exception as error:  # told below, and in the exit status
+        _tell(message_of(error, file) if not isinstance(error, TracefirstError) else str(error))
+        return UNUSABLE
+    for recording in found:
+        path = _target(output, recording, several=len(found) > 1)
+        write(path, recording_spans(recording), resource_of(recording))
+        steps = sum(len(recorded.run.steps) for recorded in recording.runs)
+        _say(f"{path}  {recording.agent}  {steps} {'step' if steps == 1 else 'steps'}")
+    _say(f"next  replay check {output if len(found) == 1 else output + '/'}")
+    return SAME
+
+
+def _chosen(file: str, trace_id: str | None, every: bool) -> list[Recording]:
+    from replay.importers import import_file
+
+    found = [r for r in import_file(Path(file)) if trace_id is None or r.trace_id.startswith(trace_id.lower())]
+    if not found:
+        raise TracefirstError(f"{file}: holds no trace{f' {trace_id}' if trace_id else ''} that can be imported")
+    if len(found) > 1 and not every:
+        ids = "".join(f"\n  {recording.trace_id}" for recording in found[:10])
+        raise click.UsageError(
+            f"{file} holds {len(found)} traces; choose one with --trace ID, or take them with --all:{ids}"
+        )
+    return found
+
+
+def _target(name: str, recording: Recording, *, several: bool) -> Path:
+    path = Path(name)
+    if not several and name.endswith(".json"):
+        return path
+    if several and name.endswith(".json"):
+        raise click.UsageError(f"-o {name}: there are several traces; name a folder.")
+    agent = _UNSAFE.sub("-", recording.agent)[:60].strip("-.") or "agent"
+    return path / f"{agent}-{recording.trace_id or 'run'}{SUFFIX}"
+
+
+def _say(text: str) -> None:
+    from replay.literal import literal
+
+    output.write(literal(text) + "\n")
+
+
+_tell = output.problem

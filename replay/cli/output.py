@@ -1,0 +1,61 @@
+"""Standard output and standard error: harmless in every encoding, coloured only where a person looks at a terminal."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Iterable
+from typing import TextIO
+
+from replay.literal import literal
+
+_NARROW = str.maketrans(
+    {"…": "...", "→": "->", "└": "`", "├": "|", "│": "|", "⋮": ":", "·": ",", "≠": "!", "✗": "x", "↔": "-"}
+)
+"""Our own signs for terminals that have none of them."""
+
+_LEAST_COLUMNS, _MOST_COLUMNS, _DEFAULT_COLUMNS = 40, 200, 100
+
+
+def columns() -> int:
+    """Width of the report: the terminal's, or `COLUMNS`, or 100."""
+    found = shutil.get_terminal_size((_DEFAULT_COLUMNS, 24)).columns
+    return max(_LEAST_COLUMNS, min(_MOST_COLUMNS, found))
+
+
+def colours() -> bool:
+    """Whether to colour the report: on a terminal, unless `NO_COLOR` is set or the terminal is dumb."""
+    return not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb" and sys.stdout.isatty()
+
+
+def write(text: str) -> None:
+    """Write to standard output; what its encoding lacks is spelled out."""
+    _write(sys.stdout, text)
+
+
+def lines(report: Iterable[str]) -> None:
+    """Write a report line by line."""
+    for line in report:
+        _write(sys.stdout, line + "\n")
+
+
+def problem(message: str) -> None:
+    """One diagnostic on standard error; foreign text in it is made harmless."""
+    _write(sys.stderr, "replay: " + "\n".join(literal(line) for line in message.split("\n")) + "\n")
+
+
+def progress(done: int, total: int) -> None:
+    """How far a long job is, on one line of a terminal's standard error; elsewhere nothing."""
+    if total > 1 and sys.stderr.isatty():
+        _write(sys.stderr, f"\r{done} of {total}" if done < total else "\r\x1b[K")
+        sys.stderr.flush()
+
+
+def _write(stream: TextIO, text: str) -> None:
+    try:
+        stream.write(text)
+    except UnicodeEncodeError:
+        encoding = stream.encoding or "ascii"
+        narrow = text.translate(_NARROW)
+        stream.write(narrow.encode(encoding, "backslashreplace").decode(encoding))

@@ -1,0 +1,150 @@
+"""The main job: replay files and report."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from kernel.errors import ConfigError
+from replay.cli import output
+from replay.cli.agents import Agents, agent_for, load_agent
+from replay.cli.app import DIFFERENT, SAME, UNUSABLE, USAGE
+from replay.cli.files import expand, message_of, recordings
+from replay.play import ReplayResult, replay
+from replay.render import Paint, View
+from replay.report import Emitted, document, report, to_json
+
+
+def replay_files(
+    *,
+    files: Sequence[str],
+    agent: str | None,
+    form: str,
+    trace_id: str | None,
+    every: bool,
+    steps: tuple[range, ...] | None,
+    verbose: bool,
+    otlp: str | None,
+    ui: str | None,
+    output: str | None,
+) -> int:
+    """Replay every recording that was asked for; returns the exit status."""
+    _check_addresses(otlp, ui)
+    agents = load_agent(agent) if agent is not None else None
+    names = expand(files)
+    job = _Job(agents, form, _view(verbose, steps), otlp, ui, output, brief=len(names) > 1 or every, options=trace_id)
+    for done, name in enumerate(names):
+        _progress(done, len(names))
+        job.file(name, trace_id, every)
+    _progress(len(names), len(names))
+    return job.end()
+
+
+def _check_addresses(otlp: str | None, ui: str | None) -> None:
+    if otlp is not None:
+        from replay.emit import traces_url
+
+        traces_url(otlp)
+    elif ui is not None:
+        raise click.UsageError("--ui says where Jaeger's pages are, which is only of use with --otlp.")
+
+
+def _view(verbose: bool, steps: tuple[range, ...] | None = None) -> View:
+    return View(columns=output.columns(), paint=Paint(output.colours()), verbose=verbose, steps=steps)
+
+
+_progress = output.progress
+
+
+class _Job:
+    """The state of one invocation: text reports are written as they come, JSON at the end."""
+
+    def __init__(
+        self,
+        agents: Agents | None,
+        form: str,
+        view: View,
+        otlp: str | None,
+        ui: str | None,
+        target: str | None,
+        *,
+        brief: bool,
+        options: str | None,
+    ) -> None:
+        self._agents = agents
+        self._form = form
+        self._view = view
+        self._otlp = otlp
+        self._ui = ui
+        self._target = target
+        self._brief = brief
+        self._options = f" --trace {options}" if options else ""
+        self._results: list[tuple[ReplayResult, Emitted | None]] = []
+        self._errors: list[tuple[str, str]] = []
+        self._counts: dict[str, int] = {}
+        self._failed = False
+
+    def file(self, name: str, trace_id: str | None, every: bool) -> None:
+        """Replay what a file holds; a file that fails is reported and counted, and does not end the others."""
+        try:
+            for recording in recordings(name, trace_id=trace_id, every=every):
+                result = replay(recording, agent_for(self._agents, recording.agent))
+                self._report(result, f" --trace {recording.trace_id}" if every else self._options)
+        except (click.ClickException, ConfigError, BrokenPipeError):
+            raise
+        except Exception as error:  # the file's failure is in the report and in the exit status
+            message = message_of(error, name)
+            self._errors.append((name, message))
+            output.problem(message)
+
+    def _report(self, result: ReplayResult, options: str) -> None:
+        self._counts[result.verdict] = self._counts.get(result.verdict, 0) + 1
+        emitted = self._emit(result)
+        if self._form == "json":
+            self._results.append((result, emitted))
+            return
+        if self._brief and result.verdict != "same" and sum(self._counts.values()) > 1:
+            output.write("\n")
+        output.lines(report(result, self._view, brief=self._brief, emitted=emitted, options=options))
+
+    def _emit(self, result: ReplayResult) -> Emitted | None:
+        if not result.observed or (self._otlp is None and self._target is None):
+            return None
+        from replay import emit
+
+        link = path = ""
+        if self._target is not None:
+            if sum(self._counts.values()) > 1:
+                raise click.UsageError("--output takes one replay: give one file, and one of its traces.")
+            path = self._target
+            emit.write(Path(path), emit.replay_spans(result), emit.resource_of(result.recording))
+        if self._otlp is not None:
+            try:
+                link = emit.send_both(result, self._otlp, ui=self._ui)
+            except ConfigError as error:  # what was found still has to be reported
+                self._failed = True
+                output.problem(str(error))
+                if not path:
+                    return None
+        return Emitted(trace_id=emit.replay_trace_id(result.recording), link=link, path=path)
+
+    def end(self) -> int:
+        """Write what is left, and give the exit status."""
+        if self._form == "json":
+            output.write(to_json(document(self._results, self._errors)))
+        elif self._brief:
+            output.lines(["", self._summary()])
+        if self._failed:
+            return USAGE
+        if self._errors or self._counts.get("not_checked") or not self._counts:
+            return UNUSABLE
+        return DIFFERENT if self._counts.get("drifted") or self._counts.get("diverged") else SAME
+
+    def _summary(self) -> str:
+        words = [f"{self._counts[verdict]} {verdict.replace('_', ' ')}" for verdict in
+                 ("same", "drifted", "diverged", "not_checked") if verdict in self._counts]  # fmt: skip
+        if self._errors:
+            words.append(f"{len(self._errors)} unusable")
+        return ", ".join(words)

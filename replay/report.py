@@ -1,0 +1,350 @@
+"""The outcome of replays as a JSON document, and as text for people. Both are a function of the result alone."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from kernel.canonical import to_jsonable
+from kernel.run import Run, RunEnd
+from replay.contrast import contrast
+from replay.divergence import Divergence
+from replay.literal import line, literal
+from replay.play import ReplayResult
+from replay.recording import Recording
+from replay.render import View, title, tree, usage_words
+
+LAYERS = ("requests", "decisions", "calls", "results", "observations", "guard", "feedback", "budget", "stop")
+"""What a replay compares where it was recorded."""
+
+_DOWNSTREAM_LINES = 200
+
+CAUSES = {
+    "prompt": "the system prompt is another one today",
+    "task": "the task or its rendering is another one",
+    "tool schema": "a tool's name, description or schema changed",
+    "parameters": "the parameters of the model request changed",
+    "parser": "the reply is read in another way than when it was recorded",
+    "arguments": "the call has other arguments than the recorded one",
+    "guard": "the loop guard's settings or rule changed",
+    "budget": "a limit changed, or what is counted towards it",
+    "truncation": "what is shown of a long result changed",
+    "observation": "an earlier observation is shown in another way",
+    "condensing": "older steps are condensed in another way",
+    "clock": "the recorded times lead to another reading of the clock",
+    "texts": "what the kernel says to the model changed",
+    "finish check": "the finish check decides otherwise",
+    "policy": "the policy lets other calls through",
+    "approval": "an approval is asked for, or answered, in another way",
+    "tool": "a tool's failure is put in other words",
+    "file": "the file is not as it was recorded: something cut, masked or edited it",
+}
+
+MEANINGS = {
+    "same": "every request, decision, call and stop is as it was recorded",
+    "drifted": "behaviour is the same, but the model was asked something else: its recorded answers may no longer be "
+    "what it would say",
+    "diverged": "behaviour differs from what was recorded",
+    "not_checked": "nothing was compared, so nothing is known",
+}
+
+
+class Emitted(Struct, frozen=True, kw_only=True):
+    """Where a replay's own trace went: its id, the page that compares both, the file."""
+
+    trace_id: str
+    link: str = ""
+    path: str = ""
+
+
+# ---------------------------------------------------------------- JSON
+
+
+def document(
+    results: Sequence[tuple[ReplayResult, Emitted | None]], errors: Sequence[tuple[str, str]] = ()
+) -> dict[str, Any]:
+    """The document of `--format json`. `errors` are pairs of file and message."""
+    out: dict[str, Any] = {"traces": [trace_document(result, emitted) for result, emitted in results]}
+    if errors:
+        out["errors"] = [{"file": file, "message": message} for file, message in errors]
+    return out
+
+
+def trace_document(result: ReplayResult, emitted: Emitted | None = None) -> dict[str, Any]:
+    """One replay. The keys up to `replay_trace_id` are the contract, in this order."""
+    recording = result.recording
+    runs = [recorded.run for recorded in recording.runs]
+    layers, unrecorded = layers_of(recording)
+    return {
+        "trace_id": recording.trace_id,
+        "agent": recording.agent,
+        "verdict": result.verdict,
+        "ran_with": result.ran_with,
+        "stop_reason": {"recorded": _stop(runs), "replayed": _stop(result.observed)},
+        "steps": {"recorded": _steps(runs), "replayed": _steps(result.observed)},
+        "served": msgspec.to_builtins(result.served),
+        "unused": msgspec.to_builtins(result.unused),
+        "live": 0,
+        "divergences": [_divergence(divergence) for divergence in result.divergences],
+        "replay_trace_id": emitted.trace_id if emitted is not None else None,
+        "file": recording.file,
+        "turns": len(runs),
+        "complete": result.complete,
+        "why_not": result.why_not or None,
+        "compared": list(layers) if result.verdict != "not_checked" else [],
+        "not_recorded": list(unrecorded),
+        "notes": list(recording.notes),
+        "compare": emitted.link or None if emitted is not None else None,
+    }
+
+
+def to_json(value: Any) -> str:
+    """Indented ASCII JSON with its final newline, so that no foreign text can act on a terminal."""
+    try:
+        return json.dumps(value, indent=2, allow_nan=False) + "\n"
+    except (ValueError, TypeError, RecursionError):
+        return json.dumps(to_jsonable(value), indent=2, allow_nan=False) + "\n"
+
+
+def _divergence(divergence: Divergence) -> dict[str, Any]:
+    plain: dict[str, Any] = {name: getattr(divergence, name) for name in Divergence.__struct_fields__}
+    return plain
+
+
+def _stop(runs: Sequence[Run]) -> str | None:
+    end = runs[-1].end if runs else None
+    return end.stop_reason if end is not None else None
+
+
+def _steps(runs: Sequence[Run]) -> int:
+    return sum(len(run.steps) for run in runs)
+
+
+def layers_of(recording: Recording) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Which layers the recording holds, and what else it says nobody recorded."""
+    absent = tuple(dict.fromkeys(name for recorded in recording.runs for name in recorded.run.head.absent))
+    return tuple(layer for layer in LAYERS if layer not in absent), absent
+
+
+# ---------------------------------------------------------------- text
+
+
+def report(
+    result: ReplayResult, view: View, *, brief: bool = False, emitted: Emitted | None = None, options: str = ""
+) -> Iterator[str]:
+    """The report of one replay: the first difference, the run, the verdict with its evidence, the next command.
+
+    `brief` leaves out the tree, and all but one line where the verdict is `same`: for reports on many files.
+    `options` are those that choose this trace of its file, for the next command.
+    """
+    if brief and result.verdict == "same":
+        yield _verdict_line(result, view, named=True)
+        yield from _emitted(emitted, view)
+        return
+    if result.first is not None:
+        yield from _leading(result, view)
+        if not brief:
+            yield ""
+    if not brief and result.verdict != "not_checked":
+        yield from heading(result.recording, view)
+        yield from _runs(result, view)
+        yield ""
+    yield _verdict_line(result, view, named=brief)
+    yield from _evidence(result, view)
+    yield from _emitted(emitted, view)
+    if command := next_command(result, options):
+        yield view.paint("quiet", "next  ") + command
+
+
+def _leading(result: ReplayResult, view: View) -> Iterator[str]:
+    """The first difference: what and where, both values, the likely cause, and how much follows from it."""
+    first, paint = result.first, view.paint
+    assert first is not None
+    style = "warn" if result.verdict == "drifted" else "bad"
+    yield f"{paint(style, paint('strong', result.verdict.upper()))}  {place(first, result.recording)}"
+    yield from _values(first, view)
+    yield _field("cause", _cause(first), view)
+    rest = [d for d in result.divergences if d is not first]
+    if not rest:
+        return
+    if view.verbose:
+        for other in rest[:_DOWNSTREAM_LINES]:
+            mark = "follows" if other.downstream else "also"
+            yield _field(mark, place(other, None), view)
+            yield from _values(other, view)
+        if len(rest) > _DOWNSTREAM_LINES:
+            yield _field("", f"⋮ {len(rest) - _DOWNSTREAM_LINES} more: --format json has them all", view)
+        return
+    follow = sum(other.downstream for other in rest)
+    apart = [other for other in rest if not other.downstream]
+    for other in apart[:3]:
+        yield _field("also", place(other, None), view)
+    words = []
+    if len(apart) > 3:
+        words.append(f"{len(apart) - 3} more of their own")
+    if follow:
+        words.append(f"{_plural(follow, 'difference')} downstream")
+    if words:
+        yield _field("then", ", ".join(words) + " (--verbose lists them)", view)
+
+
+def place(divergence: Divergence, recording: Recording | None) -> str:
+    """Where a difference is, harmless: file, turn, step, seam, path, span."""
+    parts = []
+    if recording is not None and recording.file:
+        parts.append(literal(recording.file))
+    if (recording is not None and len(recording.runs) > 1) or divergence.turn > 1:
+        parts.append(f"turn {divergence.turn}")
+    parts.append(f"step {divergence.step}" if divergence.step else "the run")
+    parts.append(f"{divergence.kind} {literal(divergence.path)}".rstrip())
+    if divergence.span_id:
+        parts.append(f"span {literal(divergence.span_id)}")
+    return ", ".join(parts)
+
+
+def _values(divergence: Divergence, view: View) -> Iterator[str]:
+    room = max(20, view.columns - 12)
+    if _is_words(divergence):
+        recorded, observed, remark = str(divergence.recorded), str(divergence.observed), ""
+        recorded, observed = line(recorded, 4 * room), line(observed, 4 * room)
+    else:
+        recorded, observed, remark = contrast(divergence.recorded, divergence.observed, room)
+    yield _field("recorded", recorded, view, style="good")
+    yield _field("replayed", observed, view, style="bad")
+    if remark:
+        yield _field("", f"({remark})", view)
+
+
+def _is_words(divergence: Divergence) -> bool:
+    """Whether the values are our own words rather than the trace's."""
+    both = (divergence.recorded, divergence.observed)
+    if not all(isinstance(value, (str, int)) for value in both):
+        return False
+    return divergence.kind in ("missing", "content") or (divergence.kind == "stop" and divergence.path != "/detail")
+
+
+def _cause(divergence: Divergence) -> str:
+    words = CAUSES.get(divergence.cause)
+    return f"{divergence.cause}: {words}" if words else literal(divergence.cause)
+
+
+def _field(label: str, text: str, view: View, *, style: str = "quiet") -> str:
+    return f"  {view.paint(style, f'{label:<9}')} {text}".rstrip()
+
+
+def heading(recording: Recording, view: View) -> Iterator[str]:
+    """Agent, trace and file of a recording, and what is to be known about where it comes from."""
+    yield title(recording, view)
+    if recording.foreign:
+        yield _field("from", literal(recording.foreign), view)
+    for note in recording.notes:
+        yield _field("note", line(note, 4 * view.columns), view)
+
+
+def _runs(result: ReplayResult, view: View) -> Iterator[str]:
+    runs = [recorded.run for recorded in result.recording.runs]
+    for turn, run in enumerate(runs, 1):
+        notes: dict[int, list[str]] = {}
+        for divergence in result.divergences:
+            if divergence.turn == turn and divergence.step and not divergence.downstream:
+                notes.setdefault(divergence.step, []).append(f"≠ {divergence.kind} {literal(divergence.path)}".rstrip())
+        yield from run_lines(run, view, turn=turn if len(runs) > 1 else 0, notes={k: v[:3] for k, v in notes.items()})
+
+
+def run_lines(run: Run, view: View, *, turn: int = 0, notes: dict[int, list[str]] | None = None) -> Iterator[str]:
+    """One run of a recording: its task, its steps, its end."""
+    label = f"turn {turn}" if turn else "task"
+    yield f"{view.paint('quiet', f'{label:<6}')} {line(run.head.task, view.columns - 8)}"
+    yield from tree(run, view, notes=notes)
+    yield from end_lines(run.end, view)
+
+
+def end_lines(end: RunEnd | None, view: View) -> Iterator[str]:
+    """Stop reason, answer, usage."""
+    if end is None:
+        yield f"{view.paint('quiet', 'stop  ')} {view.paint('warn', 'cut short: the recording has no end')}"
+        return
+    detail = f": {line(end.detail, view.columns - 30)}" if end.detail else ""
+    yield f"{view.paint('quiet', 'stop  ')} {view.paint('good' if end.ok else 'bad', end.stop_reason)}{detail}"
+    if end.answer is not None:
+        yield f"{view.paint('quiet', 'answer')} {line(end.answer, 4 * view.columns)}"
+    used = usage_words(end.usage.input_tokens, end.usage.output_tokens, end.cost_usd, None)
+    counts = f"{_plural(end.model_calls, 'model call')}, {_plural(end.tool_calls, 'tool call')}"
+    yield f"{view.paint('quiet', 'used  ')} {counts}{', ' + used if used else ''}"
+    if end.alive:
+        yield f"{view.paint('quiet', 'alive ')} {line(', '.join(end.alive), view.columns - 8)}"
+
+
+def _verdict_line(result: ReplayResult, view: View, *, named: bool) -> str:
+    styles = {"same": "good", "drifted": "warn", "diverged": "bad", "not_checked": "bad"}
+    word = view.paint(styles[result.verdict], f"{result.verdict.upper():<8}")
+    if result.verdict == "not_checked":
+        text = line(result.why_not, 4 * view.columns) or MEANINGS["not_checked"]
+        file = literal(result.recording.file)
+        return f"{word}  {file}: {text}" if file else f"{word}  {text}"
+    if named:
+        file = literal(result.recording.file)
+        if result.verdict == "same":
+            recorded = [recorded.run for recorded in result.recording.runs]
+            steps, stop = _plural(_steps(recorded), "step"), _stop(recorded) or "cut short"
+            return f"{word}  {file}  {literal(result.recording.agent)}  {steps}, {stop}; {_served(result)}"
+        return f"{word}  {file}  {MEANINGS[result.verdict]}"
+    return f"{word}  {MEANINGS[result.verdict]}"
+
+
+def _served(result: ReplayResult) -> str:
+    model, tools = result.served.model, result.served.tools
+    replies = "1 model reply" if model == 1 else f"{model} model replies"
+    return f"served {replies}, {_plural(tools, 'tool result')}"
+
+
+def _evidence(result: ReplayResult, view: View) -> Iterator[str]:
+    if result.verdict == "not_checked":
+        return
+    recorded = _steps([r.run for r in result.recording.runs])
+    replayed = _steps(result.observed)
+    unused = result.unused
+    left = f"unused {unused.model} and {unused.tools}" if unused.model or unused.tools else "unused 0"
+    yield _field("steps", f"{recorded} recorded, {replayed} replayed; {_served(result)}; {left}; live 0", view)
+    layers, absent = layers_of(result.recording)
+    yield _field("compared", ", ".join(layers), view)
+    if absent:
+        yield _field("missing", f"nobody recorded: {line(', '.join(absent), 4 * view.columns)}", view)
+    ran = "the prompt, tools and limits of the recording" if result.ran_with == "recording" else "today's agent"
+    yield _field("ran with", ran, view)
+    if not result.complete:
+        yield _field("note", "the recording was cut short; it was compared as far as it goes", view)
+
+
+def _emitted(emitted: Emitted | None, view: View) -> Iterator[str]:
+    if emitted is None:
+        return
+    if emitted.path:
+        yield _field("written", literal(emitted.path), view)
+    if emitted.link:
+        yield _field("compare", literal(emitted.link), view)
+
+
+def next_command(result: ReplayResult, options: str = "") -> str:
+    """The command that helps most now, or ""."""
+    if result.verdict == "same":
+        return ""
+    recording = result.recording
+    file = literal(shlex.quote(recording.file or "FILE")) + literal(options)
+    if result.verdict == "not_checked":
+        return f"replay check {file}"
+    first = result.first
+    step = first.step if first is not None else 0
+    if first is not None and first.cause == "file":
+        return f"replay check {file}"
+    turn = f" --turn {first.turn}" if first is not None and len(recording.runs) > 1 else ""
+    return f"replay show {file}{turn}" + (f" --step {step}" if step else "")
+
+
+def _plural(count: int, noun: str) -> str:
+    return f"1 {noun}" if count == 1 else f"{count:,} {noun}s"
