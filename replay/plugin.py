@@ -1,1 +1,71 @@
-"""The pytest plugin of tracefirst: a folder of recordings becomes a regression suite."""
+"""The pytest plugin: each trace below the configured folders is a test, without a line of code.
+
+    [tool.pytest.ini_options]
+    replay_fixtures = ["fixtures"]
+
+    [tool.tracefirst.agents]
+    incident = "shop.agents:incident"
+
+Loading this module loads neither the kernel nor syrupy; that happens when the first trace is run.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from syrupy.assertion import SnapshotAssertion
+
+    from replay.play import ReplayResult
+
+MARKER = (
+    "replay(fixture, agent=..., trace_id=None, allow_drift=False, check=True): the recording that the `replayed` "
+    "fixture replays; a path relative to the root of the project"
+)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("replay", "replay of recorded agent runs")
+    group.addoption(
+        "--replay-update",
+        action="store_true",
+        default=False,
+        dest="replay_update",
+        help="write the snapshots of the replays that ran and were as recorded; refused in CI and under pytest-xdist",
+    )
+    group.addoption(
+        "--replay-agent",
+        action="append",
+        default=[],
+        dest="replay_agent",
+        metavar="NAME=module:object",
+        help="replay the recordings of agent NAME with this agent of today; beats the configuration; may be repeated",
+    )
+    parser.addini("replay_fixtures", "folders whose *.trace.json are tests", type="paths", default=[])
+    parser.addini("replay_agents", "agents of today, a line each: NAME=module:object", type="linelist", default=[])
+    parser.addini("replay_allow_drift", "let drifted replays pass; they are counted apart", type="bool", default=False)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    from replay.suite.session import Suite
+
+    config.addinivalue_line("markers", MARKER)
+    config.pluginmanager.register(Suite(config), Suite.name)
+
+
+@pytest.fixture
+def replayed(request: pytest.FixtureRequest) -> ReplayResult:
+    """The replay of the recording that `@pytest.mark.replay` names. Fails the test unless the replay is `same`."""
+    from replay.suite.marked import replay_marked
+
+    return replay_marked(request)
+
+
+@pytest.fixture
+def replay_snapshot(request: pytest.FixtureRequest) -> SnapshotAssertion:
+    """A syrupy assertion that holds a `ReplayResult` as text: `assert replayed == replay_snapshot`."""
+    from replay.suite.marked import snapshot_assertion
+
+    return snapshot_assertion(request)

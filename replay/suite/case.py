@@ -1,0 +1,172 @@
+"""One case: replay a recording, with today's agent where one is named, and compare it with its snapshot."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from syrupy.data import Snapshot, SnapshotCollection
+
+from kernel.agent import Agent
+from kernel.errors import TracefirstError
+from replay.play import ReplayResult, replay
+from replay.recording import Recording, load
+from replay.suite.agents import AgentNotFound, load_agent
+from replay.suite.extension import ReplaySnapshotExtension, diff
+from replay.suite.failure import ReplayFailed, of_verdict
+from replay.suite.paths import snapshot_path
+from replay.suite.settings import Settings
+from replay.suite.snapshot import FORMAT, header
+
+SnapshotState = Literal["equal", "written", "updated", "missing", "stale", "changed", "not_compared"]
+
+_DIFF_LINES = 40
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What came of one case. `failure` None: it passed."""
+
+    verdict: str
+    snapshot: SnapshotState
+    agent: str
+    model: int
+    tools: int
+    failure: ReplayFailed | None = None
+    changes: tuple[str, ...] = ()
+
+
+def run_case(settings: Settings, fixture: Path, trace_id: str | None, node: str) -> Outcome:
+    """Run one case and, where snapshots are updated, write its snapshot: only of a replay that is as recorded."""
+    shown = settings.shown(fixture)
+    try:
+        recording = only_recording(fixture, trace_id)
+        result = replay_today(settings, recording, shown)
+    except ReplayFailed as error:
+        return Outcome(verdict="not_checked", snapshot="not_compared", agent="", model=0, tools=0, failure=error)
+    failure = verdict_failure(settings, result, shown, allow_drift=settings.allow_drift)
+    state: SnapshotState = "not_compared"
+    changes: tuple[str, ...] = ()
+    if failure is None:
+        state, changes, failure = _snapshot(settings, result, snapshot_path(fixture, trace_id), shown, node)
+    return Outcome(
+        verdict=result.verdict,
+        snapshot=state,
+        agent=recording.agent,
+        model=result.served.model,
+        tools=result.served.tools,
+        failure=failure,
+        changes=changes,
+    )
+
+
+def only_recording(fixture: Path, trace_id: str | None) -> Recording:
+    """The one recording of a file, or the one named.
+
+    Raises:
+        ReplayFailed: the file cannot be read, or holds none or several.
+    """
+    try:
+        found = load(fixture, trace_id=trace_id)
+    except (TracefirstError, OSError) as error:
+        raise ReplayFailed("unreadable", fixture.name, "not a recording", f"not checked: {error}") from None
+    if trace_id is not None:
+        found = [recording for recording in found if recording.trace_id == trace_id] or found
+    if len(found) != 1:
+        ids = ", ".join(recording.trace_id for recording in found) or "none"
+        story = f"not checked: {fixture} must hold one trace or name it with trace_id=; it holds {ids}"
+        raise ReplayFailed("unreadable", fixture.name, f"holds {len(found)} traces", story)
+    return found[0]
+
+
+def replay_today(settings: Settings, recording: Recording, shown: str) -> ReplayResult:
+    """Replay with the agent that the settings name for a recording, else with the recording alone.
+
+    Raises:
+        ReplayFailed: the agent cannot be loaded, or cannot run.
+    """
+    entry = settings.agent_for(recording.agent, shown)
+    if entry is None:
+        return replay(recording)
+    return replay_with(load_named(settings, entry, shown), recording, shown)
+
+
+def load_named(settings: Settings, entry: tuple[str, str], shown: str) -> Agent:
+    """The agent of an entry of the settings. Raises `ReplayFailed`."""
+    key, spec = entry
+    try:
+        return load_agent(spec, key, settings.root)
+    except AgentNotFound as error:
+        raise ReplayFailed("agent", shown, "the agent cannot be loaded", f"not checked: {error}") from error
+
+
+def replay_with(agent: Agent, recording: Recording, shown: str) -> ReplayResult:
+    """Replay with an agent. Raises `ReplayFailed` where its settings cannot work."""
+    try:
+        return replay(recording, agent)
+    except TracefirstError as error:
+        raise ReplayFailed("agent", shown, "the agent cannot run", f"not checked: {shown}: {error}") from error
+
+
+def verdict_failure(settings: Settings, result: ReplayResult, shown: str, *, allow_drift: bool) -> ReplayFailed | None:
+    """The failure that a verdict is, or None. With an agent, says whether the recording alone still replays."""
+    if result.verdict == "same" or (result.verdict == "drifted" and allow_drift):
+        return None
+    lines: list[str] = []
+    if result.ran_with == "agent":
+        alone = replay(result.recording).verdict
+        lines.append(
+            "the recording alone replays the same: the difference comes from the agent"
+            if alone == "same"
+            else f"the recording alone is {alone.replace('_', ' ')} too: it is not, or not only, the agent"
+        )
+    if result.verdict == "drifted":
+        lines.append("to let drift pass: replay_allow_drift = true in [tool.pytest.ini_options]")
+    if settings.update and result.verdict != "not_checked":
+        lines.append("its snapshot was not written: only a replay that is as recorded may become one")
+    return of_verdict(result, shown, *lines)
+
+
+def _snapshot(
+    settings: Settings, result: ReplayResult, path: Path, shown: str, node: str
+) -> tuple[SnapshotState, tuple[str, ...], ReplayFailed | None]:
+    extension = ReplaySnapshotExtension()
+    text = extension.serialize(result)
+    stored = extension.read_snapshot_data_from_location(snapshot_location=str(path))
+    if stored == text:
+        return "equal", (), None
+    changes = tuple(diff(stored or "", text))
+    if settings.update:
+        collection = SnapshotCollection(location=str(path))
+        collection.add(Snapshot(name=path.name, data=text))
+        extension.write_snapshot_collection(snapshot_collection=collection)
+        return ("written" if stored is None else "updated"), changes, None
+    where = settings.shown(path)
+    state, headline, told = _compared(stored, text, where)
+    command = f"pytest {shlex.quote(node)} --replay-update"
+    body = text.splitlines() if stored is None else list(changes)
+    cut = [] if len(body) <= _DIFF_LINES else [f"  ... {len(body) - _DIFF_LINES} more lines"]
+    refused = [f"--snapshot-update does not write it {settings.not_written}"] if settings.not_written else []
+    story = [
+        f"{shown}: {told}",
+        *(f"  {line}" for line in body[:_DIFF_LINES]),
+        *cut,
+        f"the replay itself is {result.verdict}: what is shown is what the recording does",
+        *refused,
+        f"next: {command}",
+    ]
+    return state, (), ReplayFailed(state, shown, f"{headline}: {command}", "\n".join(story))
+
+
+def _compared(stored: str | None, text: str, where: str) -> tuple[Literal["missing", "stale", "changed"], str, str]:
+    """Which of the three ways a snapshot is not equal, in a few words and in a sentence."""
+    if stored is None:
+        return "missing", "snapshot missing", f"its snapshot is missing: {where} would hold"
+    (was_format, was), (_, now) = header(stored), header(text)
+    if was_format != FORMAT:
+        return "stale", "snapshot stale", f"its snapshot is stale: {where} is not of this format ({FORMAT})"
+    if was != now:
+        return "stale", "snapshot stale", f"its snapshot is stale: {where} is of another recording ({was}, now {now})"
+    return "changed", "snapshot changed", f"its snapshot changed: {where} holds (-), the replay gives (+)"

@@ -1,0 +1,62 @@
+"""The syrupy extension that stores one replay as one text file, written whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import unicodedata
+from collections.abc import Iterator
+from difflib import unified_diff
+from pathlib import Path
+from typing import Any
+
+from syrupy.data import SnapshotCollection
+from syrupy.extensions.single_file import SingleFileSnapshotExtension, WriteMode
+
+from replay.play import ReplayResult
+from replay.suite.paths import EXTENSION
+from replay.suite.snapshot import snapshot_text
+
+
+class ReplaySnapshotExtension(SingleFileSnapshotExtension):
+    """Snapshots of `ReplayResult`s, each a file of its own."""
+
+    _write_mode = WriteMode.TEXT
+    file_extension = EXTENSION
+
+    def serialize(self, data: Any, **_: Any) -> str:
+        """The text of a replay. Raises `TypeError` for anything else."""
+        if not isinstance(data, ReplayResult):
+            raise TypeError(f"a replay snapshot holds a ReplayResult, not a {type(data).__name__}: compare `replayed`")
+        return snapshot_text(data)
+
+    def read_snapshot_data_from_location(self, *, snapshot_location: str, **_: Any) -> str | None:
+        """The stored text, or None where there is none."""
+        try:
+            with open(snapshot_location, encoding="utf-8") as file:
+                return file.read()
+        except FileNotFoundError:
+            return None
+
+    @classmethod
+    def write_snapshot_collection(cls, *, snapshot_collection: SnapshotCollection, **_: Any) -> None:
+        """Replace the file by a rename, so that a reader meets the old text or the new one."""
+        path = Path(snapshot_collection.location)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        text = next(iter(snapshot_collection)).data
+        beside = path.with_name(f".{os.getpid()}.tmp")
+        try:
+            beside.write_text(str(text), encoding="utf-8", newline="\n")
+            os.replace(beside, path)
+        finally:
+            beside.unlink(missing_ok=True)
+
+    def diff_lines(self, serialized_data: Any, snapshot_data: Any) -> Iterator[str]:
+        """The lines that differ; where both would look alike, with what is not ASCII escaped."""
+        yield from diff(str(snapshot_data), str(serialized_data))
+
+
+def diff(old: str, new: str) -> list[str]:
+    """A unified diff with one line of context and without file names."""
+    if unicodedata.normalize("NFKC", old) == unicodedata.normalize("NFKC", new):
+        old, new = (text.encode("ascii", "backslashreplace").decode() for text in (old, new))
+    return list(unified_diff(old.split("\n"), new.split("\n"), lineterm="", n=1))[2:]

@@ -1,0 +1,63 @@
+"""Why a case failed: one error with the whole story, and how pytest shows it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+import pytest
+
+if TYPE_CHECKING:
+    from _pytest._code.code import TerminalRepr
+
+    from replay.play import ReplayResult
+
+Reason = Literal["diverged", "drifted", "not_checked", "missing", "stale", "changed", "unreadable", "agent"]
+
+
+class ReplayFailed(Exception):
+    """A recording did not replay as it must. `story` is what the user reads; `headline` its one-line form.
+
+    Args:
+        reason: a verdict of the replay, what is wrong with the snapshot, `unreadable` (the file) or `agent` (it cannot
+            be loaded).
+        step: where the first difference is, 0 where there is none.
+    """
+
+    def __init__(self, reason: Reason, fixture: str, headline: str, story: str, step: int = 0) -> None:
+        super().__init__(reason, fixture, headline, story, step)
+        self.reason = reason
+        self.fixture = fixture
+        self.headline = headline
+        self.story = story
+        self.step = step
+
+    def __str__(self) -> str:
+        return self.story
+
+
+def of_verdict(result: ReplayResult, fixture: str, *lines: str) -> ReplayFailed:
+    """The failure of a replay that is not as recorded: first difference, cause, evidence, next command."""
+    from replay.literal import literal
+    from replay.render import View
+    from replay.report import report
+
+    assert result.verdict != "same"
+    first = result.first
+    where = f" at step {first.step}: {first.kind} {literal(first.path)} ({first.cause})" if first is not None else ""
+    headline = f"{result.verdict.replace('_', ' ')}{where}" + (f": {result.why_not}" if result.why_not else "")
+    story = "\n".join([*report(result, View(columns=100), brief=True), *lines])
+    return ReplayFailed(result.verdict, fixture, headline, story, first.step if first is not None else 0)
+
+
+def render(failure: ReplayFailed, path: str) -> TerminalRepr:
+    """The failure as pytest shows it, also when it comes from a worker: the story, and the headline in the summary."""
+    from _pytest._code.code import ExceptionChainRepr, ReprEntryNative, ReprFileLocation, ReprTraceback
+
+    entries = [ReprEntryNative([f"{line}\n" for line in failure.story.splitlines()])]
+    where = ReprFileLocation(path, 1, f"{failure.fixture}: {failure.headline}")
+    return ExceptionChainRepr([(ReprTraceback(entries, None, "native"), where, None)])
+
+
+def failure_in(excinfo: pytest.ExceptionInfo[BaseException]) -> ReplayFailed | None:
+    """The failure that was raised, if it is ours."""
+    return excinfo.value if isinstance(excinfo.value, ReplayFailed) else None

@@ -1,0 +1,125 @@
+"""What the user configured: folders, agents, drift, and whether snapshots may be written."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SUFFIX = ".trace.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """The plugin's settings for one run of pytest.
+
+    `agents` maps a recording's agent name, or a pattern of fixture paths (anything with a `/` or ending in
+    `.trace.json`), to `module:object`; "" means the recording alone. `from_option` are the names given on the command
+    line. `not_written` says why `--snapshot-update` does not write snapshots of replays.
+    """
+
+    root: Path
+    folders: tuple[Path, ...]
+    agents: dict[str, str]
+    from_option: tuple[str, ...]
+    allow_drift: bool
+    update: bool
+    not_written: str = ""
+
+    def agent_for(self, name: str, fixture: str) -> tuple[str, str] | None:
+        """The entry for a recording as (key, `module:object`): the command line first, then paths, then names."""
+        if name in self.from_option:
+            return name, self.agents[name]
+        for key, spec in self.agents.items():
+            if _is_path(key) and fnmatchcase(fixture, key):
+                return (key, spec) if spec else None
+        spec = self.agents.get(name, "")
+        return (name, spec) if spec else None
+
+    def shown(self, path: Path) -> str:
+        """A path as users write it: relative to the root, with forward slashes."""
+        try:
+            return path.relative_to(self.root).as_posix()
+        except ValueError:
+            return path.as_posix()
+
+
+def read_settings(config: pytest.Config) -> Settings:
+    """Read options, ini and `[tool.tracefirst.agents]`.
+
+    Raises:
+        pytest.UsageError: an entry cannot be understood, a folder is not there, or an update is refused.
+    """
+    folders = tuple(dict.fromkeys(Path(folder) for folder in config.getini("replay_fixtures")))
+    for folder in folders:
+        if not folder.is_dir():
+            raise pytest.UsageError(f"replay_fixtures names {folder}, which is no folder")
+    option: list[str] = config.getoption("replay_agent")
+    chosen = dict(_entry(text, "--replay-agent") for text in option)
+    agents = {
+        **_table(config),
+        **dict(_entry(text, "replay_agents") for text in config.getini("replay_agents")),
+        **chosen,
+    }
+    wanted, by_syrupy = bool(config.getoption("replay_update")), bool(getattr(config.option, "update_snapshots", False))
+    why_not = _update_refused(config) if wanted or by_syrupy else ""
+    if wanted and why_not:
+        raise pytest.UsageError(f"--replay-update is refused {why_not}")
+    return Settings(
+        root=config.rootpath,
+        folders=folders,
+        agents=agents,
+        from_option=tuple(chosen),
+        allow_drift=bool(config.getini("replay_allow_drift")),
+        update=(wanted or by_syrupy) and not why_not,
+        not_written=why_not,
+    )
+
+
+def _is_path(key: str) -> bool:
+    return "/" in key or key.endswith(SUFFIX)
+
+
+def _entry(text: str, where: str) -> tuple[str, str]:
+    name, found, spec = text.partition("=")
+    name, spec = name.strip(), spec.strip()
+    if not (found and name and (":" in spec or (not spec and _is_path(name)))):
+        raise pytest.UsageError(f'{where}: "{text}" is not NAME=module:object, such as incident=shop.agents:incident')
+    return name, spec
+
+
+def _table(config: pytest.Config) -> dict[str, str]:
+    """`[tool.tracefirst.agents]` of the project's pyproject.toml."""
+    inipath = config.inipath
+    path = inipath if inipath is not None and inipath.name == "pyproject.toml" else config.rootpath / "pyproject.toml"
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError:
+        return {}
+    if "tracefirst" not in text:
+        return {}
+    import tomllib
+
+    try:
+        table: Any = tomllib.loads(text).get("tool", {}).get("tracefirst", {}).get("agents", {})
+    except tomllib.TOMLDecodeError as error:
+        raise pytest.UsageError(f"{path}: {error}") from None
+    if not isinstance(table, dict) or not all(isinstance(spec, str) for spec in table.values()):
+        raise pytest.UsageError(
+            f'{path}: [tool.tracefirst.agents] holds lines such as incident = "shop.agents:incident"'
+        )
+    return dict(_entry(f"{name}={spec}", f"{path}: [tool.tracefirst.agents]") for name, spec in table.items())
+
+
+def _update_refused(config: pytest.Config) -> str:
+    """Why snapshots must not be written in this run, or ""."""
+    if os.environ.get("CI", "").strip().lower() not in ("", "0", "false", "no"):
+        return "in CI (the variable CI is set): a snapshot is written and reviewed where the change is made"
+    distributed = hasattr(config, "workerinput") or getattr(config.option, "dist", "no") != "no"
+    if distributed or getattr(config.option, "numprocesses", None):
+        return "under pytest-xdist: run it with -n 0"
+    return ""
