@@ -282,5 +282,12 @@ def _copy(args: dict[str, Any]) -> dict[str, Any]:
 
 
 async def _together(work: list[Any]) -> list[CallRecord]:
-    """Await all in one task group: a cancelled run cancels and awaits every one of them."""
-    return list(await asyncio.gather(*work))
+    """Await all. A run that is cancelled cancels every one of them, and awaits them, before it goes on."""
+    tasks = [asyncio.ensure_future(one) for one in work]
+    try:
+        return list(await asyncio.gather(*tasks))
+    except BaseException:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+        raise

@@ -227,7 +227,7 @@ class Agent:
             agent=self.name,
             task=task,
             run_id=run_id,
-            system=self.system,
+            system=self.system if turn == 1 else "",
             protocol=protocol,
             language=self.language,
             provider=provider,

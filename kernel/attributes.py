@@ -66,6 +66,11 @@ class Reader:
     def text(self, name: str) -> str:
         return self.value(name, str) or ""
 
+    def closed(self, name: str, value: str, known: tuple[str, ...]) -> None:
+        """A word from a closed list; another one is a problem."""
+        if value not in known:
+            self.problem("unreadable", name, f"is {value!r}; known are {', '.join(known)}")
+
     def sealed(self) -> None:
         """Compare the seal with the attributes: each that is not as it was recorded is a problem."""
         recorded = self._attributes.get(sc.SEAL)

@@ -13,6 +13,8 @@ from kernel.encode import CONFIG_FIELDS, GUARD_OK, USAGE
 from kernel.genai import message_from_json, tool_from_json
 from kernel.messages import ModelParams, Reply, Usage
 from kernel.run import (
+    OUTCOMES,
+    STOP_REASONS,
     Approval,
     Attempt,
     Budget,
@@ -103,6 +105,7 @@ def _decode_root(root: Span | None, problems: list[Problem]) -> tuple[RunHead, R
     stop = read.value(sc.STOP_REASON, str)
     if stop is None:
         return head, None, mark
+    read.closed(sc.STOP_REASON, stop, STOP_REASONS)
     answer = read.json(sc.OUTPUT_MESSAGES, None, None, lambda data: message_from_json(data[0]).content)
     end = RunEnd(
         ok=bool(read.value(sc.OK, bool)),
@@ -288,6 +291,7 @@ def _decode_call(read: Reader, span: Span) -> CallRecord:
     if read.text(sc.RESULT_TYPE) == "json":
         result = read.json(sc.TOOL_RESULT, None, None, lambda data: data)
     error = read.value(sc.ERROR_TYPE, str)
+    read.closed(sc.OUTCOME, read.text(sc.OUTCOME), OUTCOMES)
     return CallRecord(
         call=call,
         outcome=read.text(sc.OUTCOME) or "unknown_outcome",  # type: ignore[arg-type]

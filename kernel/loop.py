@@ -258,6 +258,8 @@ class Loop:
 
     def _finish(self, stop: Stop, alive: tuple[str, ...]) -> RunEnd:
         reason, detail = stop
+        for late in self.seams.tools.late:
+            self.tracer.late_result(late.step, late.position, late.tool, late.outcome)
         self.end = RunEnd(
             ok=reason == "finish",
             stop_reason=reason,

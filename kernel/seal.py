@@ -11,14 +11,15 @@ from zlib import crc32
 from kernel import semconv as sc
 from kernel.canonical import canonical_json
 
-_DIGITS = 2
+_DIGITS = 4
 
 
 def seal(attributes: dict[str, Any]) -> str:
-    """Digest of a span's attributes: 8 hex digits over all, a dot, then two for each in the order of their keys."""
+    """Digest of a span's attributes: 8 hex digits over all, a dot, then four for each in the order of their keys."""
     parts = [_bytes(key, attributes[key]) for key in sorted(attributes)]
     total = hashlib.blake2b(b"\0".join(parts), digest_size=4).hexdigest()
-    return f"{total}.{bytes([crc32(part) & 0xFF for part in parts]).hex()}"
+    places = b"".join([(crc32(part) & 0xFFFF).to_bytes(2, "big") for part in parts])
+    return f"{total}.{places.hex()}"
 
 
 def _bytes(key: str, value: Any) -> bytes:

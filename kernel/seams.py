@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from typing import Any, Literal, Protocol, TypeVar
 
 from msgspec import Struct
@@ -61,6 +61,10 @@ class Tools(Protocol):
         self, tool: Tool, call: Call, *, step: int, position: int, key: str | None, left_s: float | None
     ) -> Invocation:
         """Run one call; `left_s` is what is left of the run's wall clock, a second deadline beside the tool's own."""
+
+    @property
+    def late(self) -> Sequence[Any]:
+        """Results that came after their deadline: objects with `tool`, `step`, `position` and `outcome`."""
 
     async def close(self) -> tuple[str, ...]:
         """End everything that still runs; names the tools that could not be ended."""

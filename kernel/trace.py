@@ -126,7 +126,8 @@ class Recorder:
     def run_started(self, head: RunHead) -> None:
         head = self._head = self._masked(head)
         if self.digest is None:
-            self.digest = RequestDigest(head)
+            self.digest = RequestDigest()
+        self.digest.begin(head)
         name = span_name(sc.INVOKE_AGENT, head.agent)
         attributes = {**head_attributes(head), **self._extra}
         self._root = self._start(name, INTERNAL, self._parent_id, attributes, "run", links=self._links)

@@ -12,6 +12,7 @@ from typing import Any
 from kernel import semconv as sc
 from kernel.ambient import Parent, current_parent
 from kernel.canonical import to_jsonable
+from kernel.encode import finish_span
 from kernel.errors import ConfigError
 from kernel.journal import JOURNAL_SUFFIX, SUFFIX, Journal
 from kernel.masking import Masker
@@ -186,6 +187,7 @@ class Session:
         """End the conversation's span and close all sinks: the file gets its final form."""
         if self._conversation is not None and self._clock is not None:
             self._conversation.end_ns = self._clock.now("run_end")
+            finish_span(self._conversation, {})
             self._tell("ended", self._conversation)
         for sink in self._sinks:
             try:

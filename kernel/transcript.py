@@ -119,14 +119,19 @@ _encode_message = msgspec.json.Encoder().encode
 class RequestDigest:
     """Rolling digest of requests: each message is hashed once, the first `kept` of the last request are not hashed again.
 
-    digest(n) = BLAKE2b-8(digest(n-1) + message n), seeded by tools and parameters.
+    chain(n) = BLAKE2b-8(chain(n-1) + message n); the digest is BLAKE2b-8(chain + tools and parameters).
     """
 
-    __slots__ = ("_chain",)
+    __slots__ = ("_chain", "_fixed")
 
-    def __init__(self, head: RunHead) -> None:
-        seed = canonical_json([msgspec.to_builtins(head.params), [_seen(tool) for tool in offered_tools(head)]])
-        self._chain = [hashlib.blake2b(seed.encode(), digest_size=8).digest()]
+    def __init__(self) -> None:
+        self._chain = [b""]
+        self._fixed = b""
+
+    def begin(self, head: RunHead) -> None:
+        """Take the tools and parameters of the run that sends the next requests."""
+        fixed = canonical_json([msgspec.to_builtins(head.params), [_seen(tool) for tool in offered_tools(head)]])
+        self._fixed = hashlib.blake2b(fixed.encode(), digest_size=8).digest()
 
     def extend(self, kept: int, new: tuple[Message, ...]) -> str:
         """Digest, in hex, of the request that keeps `kept` messages and adds `new`."""
@@ -136,7 +141,7 @@ class RequestDigest:
         for message in new:
             last = hashlib.blake2b(last + _encode_message(message), digest_size=8).digest()
             chain.append(last)
-        return last.hex()
+        return hashlib.blake2b(last + self._fixed, digest_size=8).hexdigest()
 
 
 def _seen(tool: ToolSpec) -> list[object]:

@@ -95,6 +95,7 @@ class RecordedTools:
     """Serves results by (tool, canonical arguments), equal calls in the order they were recorded."""
 
     concurrent = False
+    late: Sequence[Any] = ()
 
     def __init__(self, run: Run) -> None:
         self._run = run

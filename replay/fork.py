@@ -7,7 +7,7 @@ that was begun and not finished is found in the ledger and is not run again.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Collection, Mapping
+from collections.abc import Awaitable, Collection, Mapping, Sequence
 from typing import Any, Literal, TypeVar
 
 import msgspec
@@ -266,6 +266,10 @@ class _Tools:
     @property
     def concurrent(self) -> bool:
         return True
+
+    @property
+    def late(self) -> Sequence[Any]:
+        return self._live.late
 
     async def invoke(
         self, tool: Tool, call: Call, *, step: int, position: int, key: str | None, left_s: float | None

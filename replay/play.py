@@ -78,26 +78,42 @@ def replay(recording: Recording, agent: Agent | None = None) -> ReplayResult:
         ConfigError: the agent's settings cannot work.
     """
     ran_with: Literal["recording", "agent"] = "recording" if agent is None else "agent"
-    why_not = why_not_replayable(recording)
-    if why_not:
-        return ReplayResult(
-            recording=recording,
-            verdict="not_checked",
-            ran_with=ran_with,
-            observed=(),
-            divergences=(),
-            served=Count(),
-            unused=Count(),
-            complete=False,
-            why_not=why_not,
-        )
-    transcript = Transcript() if agent is None else Transcript(agent.count_tokens)
-    tracer = _Digests()
+    if why_not := why_not_replayable(recording):
+        return _not_checked(recording, ran_with, why_not)
+    try:
+        return _replayed(recording, agent, ran_with)
+    except ConfigError as error:
+        if agent is not None:
+            raise
+        return _not_checked(recording, ran_with, f"the recorded settings cannot work: {error}")
+
+
+def _not_checked(recording: Recording, ran_with: Literal["recording", "agent"], why_not: str) -> ReplayResult:
+    problems = [d for turn, run in enumerate(recording.runs, 1) for d in content_divergences(run.problems, turn)]
+    return ReplayResult(
+        recording=recording,
+        verdict="not_checked",
+        ran_with=ran_with,
+        observed=(),
+        divergences=_ordered(problems),
+        served=Count(),
+        unused=Count(),
+        complete=False,
+        why_not=why_not,
+    )
+
+
+def _replayed(recording: Recording, agent: Agent | None, ran_with: Literal["recording", "agent"]) -> ReplayResult:
+    conversations: dict[str | None, tuple[Transcript, _Digests]] = {}
     observed: list[Run] = []
     found: list[Divergence] = []
     served, unused = [0, 0], [0, 0]
     for turn, recorded in enumerate(recording.runs, 1):
-        played = _play(recorded.run, agent, transcript, tracer)
+        head = recorded.run.head
+        if head.turn <= 1 or head.conversation_id not in conversations:
+            fresh = Transcript() if agent is None else Transcript(agent.count_tokens)
+            conversations[head.conversation_id] = (fresh, _Digests())
+        played = _play(recorded.run, agent, *conversations[head.conversation_id])
         observed.append(played.run)
         found.extend(content_divergences(recorded.problems, turn))
         found.extend(compare(recorded.run, played.run, turn=turn, from_recording=agent is None))
@@ -139,8 +155,10 @@ def why_not_replayable(recording: Recording) -> str:
         indexes = [step.index for step in recorded.run.steps]
         if indexes != list(range(1, len(indexes) + 1)):
             return f"run {turn} has lost steps: it holds {indexes}"
-        if not recorded.run.steps:
-            return f"run {turn} holds no step: it ended before the first model call"
+        if "messages" in head.absent:
+            return f"run {turn} lacks the messages of its model calls: record it again with its content"
+    if not any(recorded.run.steps for recorded in recording.runs):
+        return "the trace holds no step: every run ended before its first model call"
     return ""
 
 
@@ -164,7 +182,8 @@ class _Digests(NullTracer):
     def run_started(self, head: RunHead) -> None:
         self.chat = None
         if self._digest is None:
-            self._digest = RequestDigest(head)
+            self._digest = RequestDigest()
+        self._digest.begin(head)
 
     def chat_started(self, step: int, chat: Chat) -> str:
         assert self._digest is not None

@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from kernel import semconv as sc
+from kernel.attributes import Reader
 from kernel.codec import Problem, decode_run
 from kernel.errors import TraceError
 from kernel.run import Mark, Run
@@ -98,10 +99,15 @@ def assemble(trace: RawTrace, file: str = "") -> Recording:
     service = ""
     if roots and roots[0].span_id in trace.resources:
         service = str(trace.resources[roots[0].span_id].attributes.get("service.name", ""))
-    above = next((s for s in trace.spans if s.attributes.get(sc.OPERATION) == sc.CONVERSATION), None)
+    above = next((s for s in trace.spans if sc.FORMAT in s.attributes and sc.RUN_ID not in s.attributes), None)
     conversation = None
     if above is not None:
         conversation = Mark(span_id=above.span_id, start_ns=above.start_ns, end_ns=above.end_ns)
+        damage: list[Problem] = []
+        if above.end_ns is not None:
+            Reader(damage, above, 0).sealed()
+        if damage and runs:
+            runs[0] = RecordedRun(run=runs[0].run, problems=(*damage, *runs[0].problems))
     return Recording(
         trace_id=trace.trace_id,
         runs=tuple(runs),
