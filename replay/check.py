@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from kernel.codec import Problem
-from kernel.run import CallRecord, Run, RunHead, Step
+from kernel.run import CallRecord, RunHead, Step
 from replay.literal import line, literal
 from replay.play import why_not_replayable
 from replay.recording import RecordedRun, Recording
@@ -72,7 +72,8 @@ def check(recording: Recording) -> Check:
 def _step(step: Step, turn: int, recorded: RecordedRun) -> StepCheck:
     run = recorded.run
     last = run.end is None and step is run.steps[-1]
-    gone: Presence = "open" if last else "missing"
+    ended = run.end is not None and not run.end.ok and step is run.steps[-1]
+    gone: Presence = "open" if last else "none" if ended else "missing"
     chat = step.chat
     found = tuple(problem.message for problem in recorded.problems if problem.step == step.index)
     return StepCheck(
@@ -80,7 +81,7 @@ def _step(step: Step, turn: int, recorded: RecordedRun) -> StepCheck:
         step=step.index,
         request=_of(chat is not None and bool(chat.new or chat.kept), gone),
         reply=_of(chat is not None and (chat.reply is not None or bool(chat.attempts)), gone),
-        decision=_decided(step, run, gone),
+        decision=_decided(step, gone),
         results=_results(step, last),
         budget=_of(step.budget is not None, gone),
         problems=found,
@@ -91,12 +92,11 @@ def _of(there: bool, otherwise: Presence) -> Presence:
     return "recorded" if there else otherwise
 
 
-def _decided(step: Step, run: Run, gone: Presence) -> Presence:
+def _decided(step: Step, gone: Presence) -> Presence:
     if step.decision is not None:
         return "recorded"
     failed = step.chat is not None and step.chat.reply is None and bool(step.chat.attempts)
-    ended = run.end is not None and step is run.steps[-1] and not run.end.ok
-    return "none" if failed or ended else gone
+    return "none" if failed else gone
 
 
 def _results(step: Step, last: bool) -> Presence:

@@ -14,9 +14,9 @@ _ASCII_BLANK = " "
 
 
 def contrast(recorded: Any, observed: Any, columns: int) -> tuple[str, str, str]:
-    """Both values, each on one harmless line of about `columns`, and a remark on where or how they differ, or ""."""
+    """Both values, harmless, each in at most three times `columns`, and a remark on where or how they differ, or ""."""
     if ABSENT in (recorded, observed) or not _alike(recorded, observed):
-        return _whole(recorded, columns), _whole(observed, columns), ""
+        return _whole(recorded, 3 * columns), _whole(observed, 3 * columns), ""
     is_text = isinstance(recorded, str)
     one, other = (recorded, observed) if is_text else (compact_json(recorded), compact_json(observed))
     start, end = _common(one, other)
@@ -60,9 +60,10 @@ def _window(text: str, core: str, start: int, end: int, columns: int, *, quote: 
         core = core[:room]
         after = ""
     shown = _escape_blanks(_inner(core, quote)) if blanks else _inner(core, quote)
-    head, tail = ("…" if start > 2 * _CONTEXT else ""), ("…" if end > 2 * _CONTEXT and not left_out else "")
     mark = '"' if quote else ""
-    return f"{head}{mark}{_inner(before, quote)}{shown}{_inner(after, quote)}{'' if left_out else mark}{tail}{left_out}"
+    head = "…" if start > 2 * _CONTEXT else mark
+    tail = left_out or ("…" if end > 2 * _CONTEXT else mark)
+    return f"{head}{_inner(before, quote)}{shown}{_inner(after, quote)}{tail}"
 
 
 def _quoted(text: str, quote: bool) -> str:

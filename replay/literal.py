@@ -65,6 +65,18 @@ def cut(text: str, columns: int) -> str:
     return text
 
 
+def wrap(text: str, columns: int, most: int) -> list[str]:
+    """Printable `text` in at most `most` lines of `columns`, broken anywhere; the last one is cut."""
+    out: list[str] = []
+    while len(out) + 1 < most and width_of(text) > columns:
+        end = min(columns, len(text))
+        while width_of(text[:end]) > columns:
+            end -= 1
+        out.append(text[:end])
+        text = text[end:]
+    return [*out, cut(text, columns)]
+
+
 def line(text: str, columns: int) -> str:
     """The first line's worth of foreign text: blank lines at the ends dropped, harmless, cut to `columns`."""
     head = text[:_HEAD_CHARS].strip()

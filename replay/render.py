@@ -54,8 +54,8 @@ def title(recording: Recording, view: View) -> str:
 
 
 def tree(run: Run, view: View, *, notes: Mapping[int, Sequence[str]] | None = None) -> Iterator[str]:
-    """The steps of a run, folded where it is long. `notes` are harmless lines to show under a step; such steps are
-    never folded away."""
+    """The steps of a run, folded where it is long. `notes` are whole, harmless lines to show under a step;
+    the fold leaves what is around the first such step."""
     notes = notes or {}
     yield view.paint("quiet", _beside(" step", "used so far", view.columns))
     shown = chosen_steps([step.index for step in run.steps], view, focus=sorted(notes))
@@ -69,8 +69,7 @@ def tree(run: Run, view: View, *, notes: Mapping[int, Sequence[str]] | None = No
             hidden = []
         marked = step.index in notes
         yield from step_lines(step, view, marked=marked)
-        for note in notes.get(step.index, ()):
-            yield " " * _MARGIN + view.paint("bad", cut(note, view.columns - _MARGIN))
+        yield from notes.get(step.index, ())
     if hidden:
         yield _fold(hidden, view)
 
@@ -199,7 +198,7 @@ def usage_words(prompt: int | None, output: int | None, cost_usd: float | None, 
     if cost_usd is not None:
         parts.append(f"${cost_usd:.4f}")
     if elapsed_ns is not None:
-        parts.append(f"{elapsed_ns / 1e9:.1f} s")
+        parts.append(f"{elapsed_ns / 1e6:.0f} ms" if elapsed_ns < 1e9 else f"{elapsed_ns / 1e9:,.1f} s")
     return " · ".join(parts)
 
 
@@ -262,8 +261,9 @@ def block(label: str, text: str, view: View, *, indent: int = _MARGIN) -> Iterat
         return
     lines = text.split("\n")
     margin = " " * indent
-    if len(lines) == 1 and width_of(text[:1000]) <= view.columns - indent - _LABEL:
-        yield f"{margin}{view.paint('quiet', f'{label:<{_LABEL}}')}{literal(text)}"
+    padded = f"{label:<{_LABEL - 1}} "
+    if len(lines) == 1 and width_of(text[:1000]) <= view.columns - indent - len(padded):
+        yield f"{margin}{view.paint('quiet', padded)}{literal(text)}"
         return
     yield f"{margin}{view.paint('quiet', label)}"
     limit = len(lines) if view.verbose else _MAX_BLOCK_LINES

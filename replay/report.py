@@ -13,16 +13,18 @@ from msgspec import Struct
 from kernel.canonical import to_jsonable
 from kernel.run import Run, RunEnd
 from replay.contrast import contrast
-from replay.divergence import Divergence
-from replay.literal import line, literal
+from replay.divergence import DRIFT, Divergence
+from replay.literal import cut, line, literal, wrap
 from replay.play import ReplayResult
 from replay.recording import Recording
-from replay.render import View, title, tree, usage_words
+from replay.render import View, step_lines, title, tree, usage_words
 
 LAYERS = ("requests", "decisions", "calls", "results", "observations", "guard", "feedback", "budget", "stop")
 """What a replay compares where it was recorded."""
 
 _DOWNSTREAM_LINES = 200
+_MOST_LINES = 4
+_AT_MOST = 3
 
 CAUSES = {
     "prompt": "the system prompt is another one today",
@@ -169,6 +171,9 @@ def _leading(result: ReplayResult, view: View) -> Iterator[str]:
     yield f"{paint(style, paint('strong', result.verdict.upper()))}  {place(first, result.recording)}"
     yield from _values(first, view)
     yield _field("cause", _cause(first), view)
+    stops = [_stop([recorded.run for recorded in result.recording.runs]), _stop(result.observed)]
+    if first.kind != "stop" and stops[0] != stops[1] and all(stops):
+        yield _field("stop", f"recorded {stops[0]}, replayed {stops[1]}", view)
     rest = [d for d in result.divergences if d is not first]
     if not rest:
         return
@@ -214,8 +219,8 @@ def _values(divergence: Divergence, view: View) -> Iterator[str]:
         recorded, observed = line(recorded, 4 * room), line(observed, 4 * room)
     else:
         recorded, observed, remark = contrast(divergence.recorded, divergence.observed, room)
-    yield _field("recorded", recorded, view, style="good")
-    yield _field("replayed", observed, view, style="bad")
+    yield from _wrapped("recorded", recorded, view, style="good")
+    yield from _wrapped("replayed", observed, view, style="bad")
     if remark:
         yield _field("", f"({remark})", view)
 
@@ -237,6 +242,11 @@ def _field(label: str, text: str, view: View, *, style: str = "quiet") -> str:
     return f"  {view.paint(style, f'{label:<9}')} {text}".rstrip()
 
 
+def _wrapped(label: str, text: str, view: View, *, style: str) -> Iterator[str]:
+    for at, part in enumerate(wrap(text, max(20, view.columns - 12), _MOST_LINES)):
+        yield _field("" if at else label, part, view, style=style)
+
+
 def heading(recording: Recording, view: View) -> Iterator[str]:
     """Agent, trace and file of a recording, and what is to be known about where it comes from."""
     yield title(recording, view)
@@ -249,11 +259,40 @@ def heading(recording: Recording, view: View) -> Iterator[str]:
 def _runs(result: ReplayResult, view: View) -> Iterator[str]:
     runs = [recorded.run for recorded in result.recording.runs]
     for turn, run in enumerate(runs, 1):
-        notes: dict[int, list[str]] = {}
-        for divergence in result.divergences:
-            if divergence.turn == turn and divergence.step and not divergence.downstream:
-                notes.setdefault(divergence.step, []).append(f"≠ {divergence.kind} {literal(divergence.path)}".rstrip())
-        yield from run_lines(run, view, turn=turn if len(runs) > 1 else 0, notes={k: v[:3] for k, v in notes.items()})
+        observed = result.observed[turn - 1] if turn <= len(result.observed) else None
+        notes = _notes(result, turn, run, observed, view)
+        yield from run_lines(run, view, turn=turn if len(runs) > 1 else 0, notes=notes)
+        if observed is not None and len(observed.steps) > len(run.steps):
+            more = observed.steps[len(run.steps) :]
+            yield view.paint("bad", f"≠ {_plural(len(more), 'more step')} in the replay")
+            for step in more[:_AT_MOST]:
+                yield from step_lines(step, view, marked=True)
+
+
+def _notes(result: ReplayResult, turn: int, run: Run, observed: Run | None, view: View) -> dict[int, list[str]]:
+    """Lines to show under the steps of a run: what differs there, and for the first one what the replay did instead."""
+    notes: dict[int, list[str]] = {}
+    first = result.first
+    for divergence in sorted(result.divergences, key=lambda divergence: divergence is not first):
+        if divergence.turn == turn and divergence.step and not divergence.downstream:
+            lines = notes.setdefault(divergence.step, [])
+            if len(lines) < _AT_MOST:
+                text = cut(f"≠ {divergence.kind} {literal(divergence.path)}".rstrip(), view.columns - 5)
+                lines.append(_indented(view.paint("bad", text)))
+    if first is None or first.turn != turn or not first.step or first.kind in DRIFT:
+        return notes
+    replayed = next((s for s in observed.steps if s.index == first.step), None) if observed is not None else None
+    if replayed is not None and first.step <= len(run.steps):
+        instead = list(step_lines(replayed, view))[1:]
+        if instead != list(step_lines(run.steps[first.step - 1], view))[1:]:
+            notes[first.step] += [_indented(view.paint("bad", "replayed as")), *instead]
+    elif replayed is None and observed is not None:
+        notes[first.step].append(_indented(view.paint("bad", "not replayed, nor what follows")))
+    return notes
+
+
+def _indented(text: str) -> str:
+    return " " * 5 + text
 
 
 def run_lines(run: Run, view: View, *, turn: int = 0, notes: dict[int, list[str]] | None = None) -> Iterator[str]:
@@ -298,9 +337,12 @@ def _verdict_line(result: ReplayResult, view: View, *, named: bool) -> str:
 
 
 def _served(result: ReplayResult) -> str:
-    model, tools = result.served.model, result.served.tools
+    return "served " + _replies_and_results(result.served.model, result.served.tools)
+
+
+def _replies_and_results(model: int, tools: int) -> str:
     replies = "1 model reply" if model == 1 else f"{model} model replies"
-    return f"served {replies}, {_plural(tools, 'tool result')}"
+    return f"{replies}, {_plural(tools, 'tool result')}"
 
 
 def _evidence(result: ReplayResult, view: View) -> Iterator[str]:
@@ -309,8 +351,8 @@ def _evidence(result: ReplayResult, view: View) -> Iterator[str]:
     recorded = _steps([r.run for r in result.recording.runs])
     replayed = _steps(result.observed)
     unused = result.unused
-    left = f"unused {unused.model} and {unused.tools}" if unused.model or unused.tools else "unused 0"
-    yield _field("steps", f"{recorded} recorded, {replayed} replayed; {_served(result)}; {left}; live 0", view)
+    left = _replies_and_results(unused.model, unused.tools) if unused.model or unused.tools else "0"
+    yield _field("steps", f"{recorded} recorded, {replayed} replayed; {_served(result)}; unused {left}; live 0", view)
     layers, absent = layers_of(result.recording)
     yield _field("compared", ", ".join(layers), view)
     if absent:

@@ -130,7 +130,7 @@ def run(**options: Any) -> int:
     return replay_files(**options)
 
 
-@cli.command()
+@cli.command(short_help="Show what a file recorded, without a replay.")
 @click.argument("file")
 @click.option("--step", type=click.IntRange(min=1), help="This step in full: request, reply, calls, results.")
 @_steps_option
@@ -150,7 +150,7 @@ def show(**options: Any) -> int:
     return show_file(**options)
 
 
-@cli.command()
+@cli.command(short_help="Say whether a file can be replayed, and what is missing.")
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
 @_shared()
 def check(**options: Any) -> int:
@@ -168,7 +168,7 @@ def check(**options: Any) -> int:
     return check_files(**options)
 
 
-@cli.command()
+@cli.command(short_help="Compare two recordings, their steps aligned first.")
 @click.argument("a")
 @click.argument("b")
 @_shared(choice=False)
@@ -189,7 +189,7 @@ def diff(**options: Any) -> int:
     return diff_files(**options)
 
 
-@cli.command()
+@cli.command(short_help="Count stop reasons, steps, tokens, cost and tools.")
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
 @_shared(choice=False, verbose=False)
 def stats(**options: Any) -> int:
@@ -204,7 +204,7 @@ def stats(**options: Any) -> int:
     return stats_files(**options)
 
 
-@cli.command()
+@cli.command(short_help="Look for secrets that were not masked.")
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
 @_shared(choice=False, verbose=False)
 def scan(**options: Any) -> int:
@@ -222,7 +222,7 @@ def scan(**options: Any) -> int:
     return scan_files(**options)
 
 
-@cli.command("import")
+@cli.command("import", short_help="Turn traces of another framework into recordings.")
 @click.argument("file")
 @click.option(
     "-o", "--output", required=True, metavar="OUT", help="A file *.trace.json, or a folder for several traces."
@@ -276,7 +276,9 @@ def _refuse(error: click.ClickException) -> int:
         click.echo(error.ctx.get_help() if error.ctx is not None else "", err=True)
         return USAGE
     where = getattr(error, "ctx", None)
-    problem(error.format_message() + (f" See `{where.command_path} --help`." if where is not None else ""))
+    path = where.command_path.removesuffix(f" {_DEFAULT}") if where is not None else ""
+    message = error.format_message().rstrip()
+    problem(f"{message} See `{path} --help`." if path and message.endswith(".") else message)
     return error.exit_code
 
 
