@@ -222,6 +222,8 @@ def _ends(recorded: Run, observed: Run, turn: int) -> Iterator[Divergence]:
     if was is None or now is None:
         return
     last = max(len(recorded.steps), len(observed.steps))
+    if len(recorded.steps) != len(observed.steps):
+        last = min(len(recorded.steps), len(observed.steps)) + 1
 
     def at(kind: Kind, path: str, one: Any, other: Any, cause: str) -> Divergence:
         return Divergence(
