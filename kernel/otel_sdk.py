@@ -82,7 +82,7 @@ class SdkSink:
         self._ids.given.span = span
         try:
             emitted = self._tracer.start_span(
-                span.name,
+                valid_text(span.name),
                 self._parent(span),
                 _KINDS.get(span.kind, SpanKind.INTERNAL),
                 _attributes(attributes),
@@ -108,7 +108,9 @@ class SdkSink:
         for event in span.events:
             emitted.add_event(event.name, _attributes(event.attributes), event.time_ns)
         if span.status:
-            emitted.set_status(Status(_STATUSES.get(span.status, StatusCode.UNSET), span.status_message or None))
+            emitted.set_status(
+                Status(_STATUSES.get(span.status, StatusCode.UNSET), valid_text(span.status_message) or None)
+            )
         emitted.end(span.end_ns)
 
     def close(self) -> None:

@@ -78,7 +78,7 @@ class Outbox:
         self._order = threading.Lock()  # from queue to spool, one at a time
         self._arrived = threading.Event()
         self._turn = threading.Condition()  # what follows, down to the counts
-        self._asked = False
+        self._asked = self._answered = 0  # rounds of sending that a flush asked for, and got
         self._next_at = self._retry_at = self._not_before = 0.0
         self._failing = False
         self._away = 0  # attempts that got no answer
@@ -187,18 +187,22 @@ class Outbox:
     def _send_loop(self) -> None:
         while True:
             with self._turn:
-                while (left := (self._not_before if self._asked else self._next_at) - time.monotonic()) > 0:
+                while (left := self._due() - time.monotonic()) > 0:
                     self._turn.wait(min(left, _LONGEST_WAIT_S))
-                self._asked = False
+                asked = self._asked
                 self._next_at = time.monotonic() + _RESCAN_S
             try:
                 sent = self._send_all()
             except Exception as error:  # as in `_write_loop`
                 sent = self._failed(Answer(status=None, message=f"{type(error).__name__}: {error}"))
             with self._turn:
+                self._answered = asked
                 if not sent:
                     self._next_at = self._retry_at
                 self._turn.notify_all()
+
+    def _due(self) -> float:
+        return self._not_before if self._asked > self._answered else self._next_at
 
     # ---- sending
 
@@ -275,13 +279,16 @@ class Outbox:
         """Wait until nothing waits, at most `timeout_s`; with `give_up`, not for a server that is away or not ready."""
         deadline = time.monotonic() + timeout_s
         self.write()
-        if not self._threads:
+        if not self._threads and (self.spool.waiting or not give_up):
             self._start()
+        if not self._threads:
+            return self.stats()
         with self._turn:
+            self._asked = asked = self._asked + 1
             away = self._away
-            self._asked = True
             self._turn.notify_all()
-            while self.spool.waiting and (left := deadline - time.monotonic()) > 0:
+            # A round of its own, as what processes left that ended meanwhile is found at the start of one.
+            while (self._answered < asked or self.spool.waiting) and (left := deadline - time.monotonic()) > 0:
                 hopeless = self._away > away or self._not_before > deadline
                 if give_up and hopeless and not self.spool.in_memory:
                     break

@@ -81,7 +81,7 @@ class Spool:
         self._max_memory_bytes = max_memory_bytes
         self._segment_bytes = max(4096, min(_LARGEST_SEGMENT_BYTES, max_bytes // _SEGMENTS))
         self._lock = threading.Lock()
-        self._segments: deque[_Segment] = deque()  # oldest first; the last one is written to, if it is ours
+        self._segments: deque[_Segment] = deque()  # oldest first
         self._writing: _Segment | None = None
         self._memory = _Memory()
         self._serving: _Segment | None = None
@@ -246,7 +246,7 @@ class Spool:
     # ---- what other processes left
 
     def adopt(self) -> int:
-        """Take over the segments of processes that ended, before ours; the number of records in them."""
+        """Take over the segments of processes that ended, in order of age with ours; the number of records in them."""
         if self.folder is None:
             return 0
         with self._lock:
@@ -263,11 +263,7 @@ class Spool:
                     foreign += segment
             self._foreign_bytes = foreign
             if adopted:
-                in_order = sorted((*adopted, *self._segments), key=lambda s: s.path.name)
-                self._segments = deque(in_order)
-                if self._writing is not None:  # it stays last: a clock that went back may not change that
-                    self._segments.remove(self._writing)
-                    self._segments.append(self._writing)
+                self._segments = deque(sorted((*adopted, *self._segments), key=lambda s: s.path.name))
             return sum(segment.waiting for segment in adopted)
 
     # ---- state
