@@ -233,7 +233,7 @@ def arguments(call: Call) -> str:
 
 def outcome_words(record: CallRecord) -> tuple[str, str]:
     """The result of a call on one line, harmless, and its style."""
-    by = f" (by the {record.served_by})" if record.served_by else ""
+    by = f" (by the {literal(record.served_by)})" if record.served_by else ""
     if record.outcome == "ok":
         return f"→ {_result_text(record.result)}{by}", "" if not by else "warn"
     text = record.error.message if record.error is not None else ""

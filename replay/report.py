@@ -148,7 +148,7 @@ def report(
         yield _verdict_line(result, view, named=True)
         yield from _emitted(emitted, view)
         return
-    if result.first is not None:
+    if result.first is not None and result.verdict != "not_checked":
         yield from _leading(result, view)
         if not brief:
             yield ""
@@ -347,6 +347,9 @@ def _replies_and_results(model: int, tools: int) -> str:
 
 def _evidence(result: ReplayResult, view: View) -> Iterator[str]:
     if result.verdict == "not_checked":
+        changed = [divergence for divergence in result.divergences if divergence.cause == "file"]
+        for divergence in changed[:_AT_MOST]:
+            yield _field("file", f"{place(divergence, None)}: {line(str(divergence.observed), 4 * view.columns)}", view)
         return
     recorded = _steps([r.run for r in result.recording.runs])
     replayed = _steps(result.observed)

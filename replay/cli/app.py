@@ -27,6 +27,10 @@ Exit status:
      (with several files the worst wins: 3, then 1, then 0)"""
 
 
+class _PipeClosed(Exception):
+    """Nobody reads standard output any more. click would exit with 1, which means something else here."""
+
+
 class Verbs(click.Group):
     """A group whose main command needs no name; its options are shown with the group's help."""
 
@@ -34,6 +38,14 @@ class Verbs(click.Group):
         if args and args[0] not in self.commands and args[0] not in ("--help", "-h", "--version"):
             args = [_DEFAULT, *args]
         return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            status = super().invoke(ctx)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            raise _PipeClosed from None
+        return status
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
         return ["FILE...  |  VERB ..."]
@@ -244,12 +256,11 @@ def main(args: Sequence[str] | None = None) -> None:
     """Run the command and exit with its status. No bad input ends in a traceback."""
     try:
         status = cli.main(args=args, prog_name="replay", standalone_mode=False)
-        _flush()
     except click.ClickException as error:
         status = _refuse(error)
     except (click.Abort, KeyboardInterrupt):
         status = _INTERRUPTED
-    except BrokenPipeError:
+    except _PipeClosed:
         status = _PIPE_CLOSED
         _drop_output()
     except Exception as error:
@@ -262,11 +273,6 @@ def main(args: Sequence[str] | None = None) -> None:
         problem(str(error))
         status = USAGE
     sys.exit(status if isinstance(status, int) else 0)
-
-
-def _flush() -> None:
-    """Write what is left now, where a closed pipe can still be met quietly."""
-    sys.stdout.flush()
 
 
 def _refuse(error: click.ClickException) -> int:

@@ -15,6 +15,7 @@ _NARROW = str.maketrans(
 )
 """Our own signs for terminals that have none of them."""
 
+_MOST_CHARS = 2000
 _LEAST_COLUMNS, _MOST_COLUMNS, _DEFAULT_COLUMNS = 40, 200, 100
 
 
@@ -42,6 +43,8 @@ def lines(report: Iterable[str]) -> None:
 
 def problem(message: str) -> None:
     """One diagnostic on standard error; foreign text in it is made harmless."""
+    if len(message) > _MOST_CHARS:
+        message = message[:_MOST_CHARS] + "…"
     _write(sys.stderr, "replay: " + "\n".join(literal(line) for line in message.split("\n")) + "\n")
 
 
