@@ -1,0 +1,185 @@
+"""Measures the kernel and the replay against a plain loop and against bare SDK spans, in one run, by CPU time.
+
+    python tests/bench/benchmark.py            all sizes, a few minutes
+    python tests/bench/benchmark.py --quick    small sizes only
+
+Each figure is the median of interleaved rounds; compare ratios, not absolute times. Nothing here is a test.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import json
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from kernel import Agent, Budget, Reply, Request, ToolRegistry, Tracing, Usage
+from replay.play import replay
+from replay.recording import load
+
+USAGE = Usage(input_tokens=100, output_tokens=20)
+tools = ToolRegistry()
+
+
+@tools.register(
+    name="look",
+    description="Look something up.",
+    params={"type": "object", "properties": {"query": {"type": "string"}}, "required": ["query"]},
+)
+async def look(args: dict[str, Any]) -> str:
+    return args["query"].ljust(200, ".")
+
+
+class Script:
+    """A model that answers from a list."""
+
+    protocol = "text"
+    provider = "bench"
+    name = "script"
+
+    def __init__(self, steps: int) -> None:
+        texts = [f'I look up item {i}.\n{{"action": "look", "args": {{"query": "item {i}"}}}}' for i in range(steps - 1)]
+        texts.append('{"action": "finish", "args": {"answer": "done"}}')
+        self._replies = [Reply(text=text, finish_reason="stop", usage=USAGE) for text in texts]
+        self._next = 0
+
+    async def complete(self, request: Request) -> Reply:
+        self._next += 1
+        return self._replies[self._next - 1]
+
+
+async def bare(steps: int, span: Callable[[str, dict[str, Any]], None] | None = None) -> str:
+    """The loop without anything: ask, parse, act, append."""
+    model, messages = Script(steps), ["system", "task"]
+    request: Any = None
+    for _ in range(steps):
+        reply = await model.complete(request)
+        action = json.loads(reply.text[reply.text.index("{") :])
+        if span is not None:
+            span("chat", {"text": reply.text, "input": 100, "output": 20, "finish": "stop", "model": "script"})
+        if action["action"] == "finish":
+            return str(action["args"]["answer"])
+        result = await look(action["args"])
+        if span is not None:
+            span("execute_tool", {"arguments": json.dumps(action["args"]), "result": result, "name": "look"})
+            span("step", {"index": len(messages), "thought": reply.text})
+        messages += [reply.text, result]
+    raise AssertionError("the script ends with a finish")
+
+
+def sdk_tracer() -> Any:
+    """A tracer of the OpenTelemetry SDK that keeps nothing."""
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+    from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+    provider = TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(SimpleSpanProcessor(InMemorySpanExporter()))
+    return provider
+
+
+def cpu(work: Callable[[], Any]) -> float:
+    """CPU seconds of one call."""
+    gc.collect()
+    start = time.process_time()
+    work()
+    return time.process_time() - start
+
+
+def rounds(count: int, **works: Callable[[], Any]) -> dict[str, float]:
+    """Medians of interleaved rounds, after one that is not counted."""
+    taken: dict[str, list[float]] = {name: [] for name in works}
+    for number in range(count + 1):
+        for name, work in works.items():
+            seconds = cpu(work)
+            if number:
+                taken[name].append(seconds)
+    return {name: statistics.median(values) for name, values in taken.items()}
+
+
+def kernel(steps: int, trace: Any = False) -> None:
+    agent = Agent(tools=tools, budget=Budget(max_steps=steps + 1))
+    result = asyncio.run(agent.run("task", llm=Script(steps), trace=trace))
+    assert result.ok, result.detail
+
+
+def run_bare(steps: int) -> None:
+    asyncio.run(bare(steps))
+
+
+def run_bare_sdk(steps: int) -> None:
+    tracer = sdk_tracer().get_tracer("bench")
+
+    def span(name: str, attributes: dict[str, Any]) -> None:
+        tracer.start_span(name, attributes=attributes).end()
+
+    asyncio.run(bare(steps, span))
+
+
+def kernel_sdk(steps: int) -> None:
+    kernel(steps, Tracing(provider=sdk_tracer(), join=False))
+
+
+def say(line: str = "") -> None:
+    sys.stdout.write(line + "\n")
+
+
+def steps_table(sizes: tuple[int, ...], folder: Path) -> None:
+    say("µs per step          bare   kernel      x   + file      x   bare+SDK   kernel+SDK      x")
+    number = 0
+    for steps in sizes:
+
+        def traced(steps: int = steps) -> None:
+            nonlocal number
+            number += 1
+            kernel(steps, folder / f"{number}.trace.json")
+
+        found = rounds(
+            max(3, min(15, 2000 // steps)),
+            bare=lambda steps=steps: run_bare(steps),
+            kernel=lambda steps=steps: kernel(steps),
+            file=traced,
+            sdk=lambda steps=steps: run_bare_sdk(steps),
+            both=lambda steps=steps: kernel_sdk(steps),
+        )
+        us = {name: seconds / steps * 1e6 for name, seconds in found.items()}
+        say(
+            f"{steps:>6} steps       {us['bare']:6.1f}   {us['kernel']:6.1f} {us['kernel'] / us['bare']:6.1f}"
+            f"   {us['file']:6.1f} {us['file'] / us['bare']:6.1f}     {us['sdk']:6.1f}       {us['both']:6.1f}"
+            f" {us['both'] / us['sdk']:6.2f}"
+        )
+
+
+def replay_table(folder: Path) -> None:
+    say()
+    for steps in (20, 200):
+        path = folder / f"replay-{steps}.trace.json"
+        kernel(steps, path)
+        size = path.stat().st_size
+        recording = load(path)[0]
+        assert replay(recording).verdict == "same"
+        found = rounds(9, whole=lambda path=path: replay(load(path)[0]), only=lambda r=recording: replay(r))
+        say(
+            f"replay of {steps:>3} steps    {found['whole'] * 1e3:6.2f} ms with loading ({1 / found['whole']:6.0f} per second), "
+            f"{found['only'] * 1e3:6.2f} ms without; recording {size / 1000:.0f} kB"
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Ratios of kernel and replay to a plain loop.")
+    parser.add_argument("--quick", action="store_true", help="small sizes only")
+    quick = parser.parse_args().quick
+    with tempfile.TemporaryDirectory() as name:
+        steps_table((10, 100) if quick else (10, 100, 1000, 10_000), Path(name))
+        replay_table(Path(name))
+
+
+if __name__ == "__main__":
+    main()
