@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
+import msgspec
 from syrupy.data import Snapshot, SnapshotCollection
 
 from kernel.agent import Agent
@@ -15,7 +16,7 @@ from replay.play import ReplayResult, replay
 from replay.recording import Recording, load
 from replay.suite.agents import AgentNotFound, load_agent
 from replay.suite.extension import ReplaySnapshotExtension, diff
-from replay.suite.failure import ReplayFailed, of_verdict
+from replay.suite.failure import ReplayFailed, headline_of, of_verdict
 from replay.suite.paths import snapshot_path
 from replay.suite.settings import Settings
 from replay.suite.snapshot import FORMAT, header
@@ -31,54 +32,56 @@ class Outcome:
 
     verdict: str
     snapshot: SnapshotState
-    agent: str
-    model: int
-    tools: int
+    agent: str = ""
+    model: int = 0
+    drift: str = ""
     failure: ReplayFailed | None = None
     changes: tuple[str, ...] = ()
+
+
+def outcome_of(result: ReplayResult, snapshot: SnapshotState = "not_compared") -> Outcome:
+    """The outcome of a replay so far. `drift` says where it drifted."""
+    return Outcome(
+        verdict=result.verdict,
+        snapshot=snapshot,
+        agent=result.recording.agent,
+        model=result.served.model,
+        drift=headline_of(result) if result.verdict == "drifted" else "",
+    )
 
 
 def run_case(settings: Settings, fixture: Path, trace_id: str | None, node: str) -> Outcome:
     """Run one case and, where snapshots are updated, write its snapshot: only of a replay that is as recorded."""
     shown = settings.shown(fixture)
     try:
-        recording = only_recording(fixture, trace_id)
-        result = replay_today(settings, recording, shown)
+        result = replay_today(settings, only_recording(settings, fixture, trace_id), shown)
     except ReplayFailed as error:
-        return Outcome(verdict="not_checked", snapshot="not_compared", agent="", model=0, tools=0, failure=error)
+        return Outcome(verdict="not_checked", snapshot="not_compared", failure=error)
     failure = verdict_failure(settings, result, shown, allow_drift=settings.allow_drift)
-    state: SnapshotState = "not_compared"
-    changes: tuple[str, ...] = ()
-    if failure is None:
-        state, changes, failure = _snapshot(settings, result, snapshot_path(fixture, trace_id), shown, node)
-    return Outcome(
-        verdict=result.verdict,
-        snapshot=state,
-        agent=recording.agent,
-        model=result.served.model,
-        tools=result.served.tools,
-        failure=failure,
-        changes=changes,
-    )
+    if failure is not None:
+        return replace(outcome_of(result), failure=failure)
+    state, changes, failure = _snapshot(settings, result, snapshot_path(fixture, trace_id), shown, node)
+    return replace(outcome_of(result, state), failure=failure, changes=changes)
 
 
-def only_recording(fixture: Path, trace_id: str | None) -> Recording:
+def only_recording(settings: Settings, fixture: Path, trace_id: str | None) -> Recording:
     """The one recording of a file, or the one named.
 
     Raises:
         ReplayFailed: the file cannot be read, or holds none or several.
     """
+    shown = settings.shown(fixture)
     try:
         found = load(fixture, trace_id=trace_id)
     except (TracefirstError, OSError) as error:
-        raise ReplayFailed("unreadable", fixture.name, "not a recording", f"not checked: {error}") from None
+        raise ReplayFailed("unreadable", shown, "not a recording", f"not checked: {error}") from None
     if trace_id is not None:
         found = [recording for recording in found if recording.trace_id == trace_id] or found
     if len(found) != 1:
         ids = ", ".join(recording.trace_id for recording in found) or "none"
-        story = f"not checked: {fixture} must hold one trace or name it with trace_id=; it holds {ids}"
-        raise ReplayFailed("unreadable", fixture.name, f"holds {len(found)} traces", story)
-    return found[0]
+        story = f"not checked: {shown} must hold one trace, or trace_id= must name it; it holds {ids}"
+        raise ReplayFailed("unreadable", shown, f"holds {len(found)} traces", story)
+    return msgspec.structs.replace(found[0], file=shown)
 
 
 def replay_today(settings: Settings, recording: Recording, shown: str) -> ReplayResult:
@@ -90,14 +93,14 @@ def replay_today(settings: Settings, recording: Recording, shown: str) -> Replay
     entry = settings.agent_for(recording.agent, shown)
     if entry is None:
         return replay(recording)
-    return replay_with(load_named(settings, entry, shown), recording, shown)
+    return replay_with(load_named(settings, entry, recording, shown), recording, shown)
 
 
-def load_named(settings: Settings, entry: tuple[str, str], shown: str) -> Agent:
+def load_named(settings: Settings, entry: tuple[str, str], recording: Recording, shown: str) -> Agent:
     """The agent of an entry of the settings. Raises `ReplayFailed`."""
     key, spec = entry
     try:
-        return load_agent(spec, key, settings.root)
+        return load_agent(spec, key, settings.root, recording.agent)
     except AgentNotFound as error:
         raise ReplayFailed("agent", shown, "the agent cannot be loaded", f"not checked: {error}") from error
 

@@ -37,16 +37,23 @@ class ReplayFailed(Exception):
 
 def of_verdict(result: ReplayResult, fixture: str, *lines: str) -> ReplayFailed:
     """The failure of a replay that is not as recorded: first difference, cause, evidence, next command."""
-    from replay.literal import literal
     from replay.render import View
     from replay.report import report
 
     assert result.verdict != "same"
     first = result.first
-    where = f" at step {first.step}: {first.kind} {literal(first.path)} ({first.cause})" if first is not None else ""
-    headline = f"{result.verdict.replace('_', ' ')}{where}" + (f": {result.why_not}" if result.why_not else "")
+    headline = headline_of(result)
     story = "\n".join([*report(result, View(columns=100), brief=True), *lines])
     return ReplayFailed(result.verdict, fixture, headline, story, first.step if first is not None else 0)
+
+
+def headline_of(result: ReplayResult) -> str:
+    """A verdict with its first difference, on one line."""
+    from replay.literal import literal
+
+    first = result.first
+    where = f" at step {first.step}: {first.kind} {literal(first.path)} ({first.cause})" if first is not None else ""
+    return f"{result.verdict.replace('_', ' ')}{where}" + (f": {result.why_not}" if result.why_not else "")
 
 
 def render(failure: ReplayFailed, path: str) -> TerminalRepr:
@@ -54,7 +61,7 @@ def render(failure: ReplayFailed, path: str) -> TerminalRepr:
     from _pytest._code.code import ExceptionChainRepr, ReprEntryNative, ReprFileLocation, ReprTraceback
 
     entries = [ReprEntryNative([f"{line}\n" for line in failure.story.splitlines()])]
-    where = ReprFileLocation(path, 1, f"{failure.fixture}: {failure.headline}")
+    where = ReprFileLocation(path, 1, failure.headline)
     return ExceptionChainRepr([(ReprTraceback(entries, None, "native"), where, None)])
 
 

@@ -55,10 +55,13 @@ class ReplayCase(pytest.Item):
 
     def runtest(self) -> None:
         """Raises `ReplayFailed`."""
-        from replay.suite.case import run_case
+        from replay.suite.case import Outcome, run_case
 
-        outcome = run_case(self.suite.settings, self.path, self.trace_id, self.nodeid)
-        self.suite.note(self, outcome)
+        outcome = Outcome(verdict="not_checked", snapshot="not_compared")
+        try:
+            outcome = run_case(self.suite.settings, self.path, self.trace_id, self.nodeid)
+        finally:
+            self.suite.note(self, outcome)
         if outcome.failure is not None:
             raise outcome.failure
 

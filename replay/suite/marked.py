@@ -9,7 +9,8 @@ import pytest
 
 from kernel.agent import Agent
 from replay.play import ReplayResult, replay
-from replay.suite.case import Outcome, load_named, only_recording, replay_today, replay_with, verdict_failure
+from replay.recording import Recording
+from replay.suite.case import load_named, only_recording, outcome_of, replay_today, replay_with, verdict_failure
 from replay.suite.session import Suite
 from replay.suite.settings import Settings
 
@@ -39,22 +40,15 @@ def replay_marked(request: pytest.FixtureRequest) -> ReplayResult:
     if not fixture.is_file():
         raise pytest.UsageError(f"{request.node.nodeid}: there is no {fixture}; paths count from {settings.root}")
     shown = settings.shown(fixture)
-    recording = only_recording(fixture, asked.get("trace_id"))
+    recording = only_recording(settings, fixture, asked.get("trace_id"))
     agent = asked.get("agent", _ABSENT)
     if agent is _ABSENT:
         result = replay_today(settings, recording, shown)
     elif agent is None:
         result = replay(recording)
     else:
-        result = replay_with(_agent(settings, agent, shown), recording, shown)
-    outcome = Outcome(
-        verdict=result.verdict,
-        snapshot="not_compared",
-        agent=recording.agent,
-        model=result.served.model,
-        tools=result.served.tools,
-    )
-    suite.note(request.node, outcome)
+        result = replay_with(_agent(settings, agent, recording, shown), recording, shown)
+    suite.note(request.node, outcome_of(result))
     allow_drift = bool(asked.get("allow_drift", settings.allow_drift))
     failure = verdict_failure(settings, result, shown, allow_drift=allow_drift) if asked.get("check", True) else None
     if failure is not None:
@@ -77,15 +71,15 @@ def snapshot_assertion(request: pytest.FixtureRequest) -> SnapshotAssertion:
     )
 
 
-def _agent(settings: Settings, agent: Agent | str, shown: str) -> Agent:
+def _agent(settings: Settings, agent: Agent | str, recording: Recording, shown: str) -> Agent:
     """An agent as the marker names it: itself, `module:object`, or a name of the settings."""
     if isinstance(agent, Agent):
         return agent
     if ":" in agent:
-        return load_named(settings, (agent, agent), shown)
+        return load_named(settings, (agent, agent), recording, shown)
     if not settings.agents.get(agent):
         raise pytest.UsageError(f'no agent "{agent}" is configured; known: {", ".join(settings.agents) or "none"}')
-    return load_named(settings, (agent, settings.agents[agent]), shown)
+    return load_named(settings, (agent, settings.agents[agent]), recording, shown)
 
 
 def _suite(request: pytest.FixtureRequest) -> Suite:

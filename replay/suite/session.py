@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from replay.suite.paths import fixtures_below, is_fixture, unused_below
+from replay.suite.paths import FOLDER, fixtures_below, is_fixture, unused_below
 from replay.suite.settings import SUFFIX, read_settings
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ class Suite:
         self._agents: set[str] = set()
         self._ran: set[str] = set()
         self._deselected = False
+        self._drifted: list[str] = []
         self._written: list[tuple[str, str, tuple[str, ...]]] = []
         self._unused: list[Path] = []
         self._deleted: list[Path] = []
@@ -65,6 +66,21 @@ class Suite:
             raise pytest.UsageError("replays are compared with syrupy snapshots: pip install 'tracefirst[pytest]'")
         return TraceFile.of(self, file_path, parent)
 
+    def pytest_ignore_collect(self, collection_path: Path) -> bool | None:
+        return True if collection_path.name == FOLDER else None
+
+    def pytest_report_teststatus(
+        self, report: pytest.TestReport
+    ) -> tuple[str, str, tuple[str, dict[str, bool]]] | None:
+        """Replays that passed although they drifted are counted apart from those that passed."""
+        if (
+            report.when == "call"
+            and report.outcome == "passed"
+            and ("replay_verdict", "drifted") in report.user_properties
+        ):
+            return "drifted", "d", ("DRIFTED", {"yellow": True})
+        return None
+
     def pytest_deselected(self, items: list[pytest.Item]) -> None:
         self._deselected = self._deselected or bool(items)
 
@@ -75,6 +91,7 @@ class Suite:
             ("replay_snapshot", outcome.snapshot),
             ("replay_agent", outcome.agent),
             ("replay_served", outcome.model),
+            ("replay_drift", outcome.drift),
         ]
         if outcome.changes:
             self._written.append((item.nodeid, outcome.snapshot, outcome.changes))
@@ -90,6 +107,8 @@ class Suite:
                 self._snapshots[str(value)] += 1
             elif name == "replay_agent":
                 self._agents.add(str(value))
+            elif name == "replay_drift" and value and report.outcome == "passed":
+                self._drifted.append(f"drifted {report.nodeid}: {value}")
             elif isinstance(value, int):
                 self._served += value
         if found:
@@ -153,7 +172,7 @@ class Suite:
         return self._whole() or any(Path(ran).is_relative_to(prefix) for ran in self._ran)
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
-        lines = [*self._update_lines(), *self._unused_lines()]
+        lines = [*self._drifted, *self._update_lines(), *self._unused_lines()]
         counts = self._counts()
         if not (lines or counts or self._complaints):
             return

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import msgspec
-
 from kernel.canonical import compact_json, digest
 from kernel.run import CallRecord, Run, RunEnd, Step
 from replay.literal import cut, line, literal
@@ -31,10 +29,7 @@ def snapshot_text(result: ReplayResult) -> str:
 
 def recording_digest(recording: Recording) -> str:
     """Names the content of a recording, whatever the spelling of its file."""
-    try:
-        return digest(msgspec.json.encode([[one.run.head, one.run.steps, one.run.end] for one in recording.runs]))
-    except (UnicodeEncodeError, ValueError, TypeError):
-        return digest(compact_json([[one.run.head, one.run.steps, one.run.end] for one in recording.runs]))
+    return digest(compact_json([[one.run.head, one.run.steps, one.run.end] for one in recording.runs]))
 
 
 def header(text: str) -> tuple[str, str]:
@@ -145,7 +140,8 @@ def _verdict(result: ReplayResult) -> Iterator[str]:
     yield f"verdict {result.verdict}: {result.why_not or evidence}"
     if not result.complete and not result.why_not:
         yield "recording is cut short: no stop was recorded"
-    for divergence in result.divergences[:_DIFFERENCES]:
+    leading = [divergence for divergence in result.divergences if not divergence.downstream][:_DIFFERENCES]
+    for divergence in leading:
         yield f"difference at step {divergence.step}: {divergence.kind} {literal(divergence.path)} ({divergence.cause})"
-    if len(result.divergences) > _DIFFERENCES:
-        yield f"and {len(result.divergences) - _DIFFERENCES} more differences"
+    if more := len(result.divergences) - len(leading):
+        yield f"and {more} more that follow from it"
