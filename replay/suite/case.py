@@ -156,7 +156,7 @@ def _snapshot(
         f"{shown}: {told}",
         *(f"  {line}" for line in body[:_DIFF_LINES]),
         *cut,
-        f"the replay itself is {result.verdict}: what is shown is what the recording does",
+        f"the replay itself is {result.verdict}",
         *refused,
         f"next: {command}",
     ]

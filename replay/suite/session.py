@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 _VERDICTS = ("same", "drifted", "diverged", "not_checked")
 _SNAPSHOTS = ("missing", "stale", "changed")
 _CHANGE_LINES = 12
+_DRIFTED = ("replay_verdict", "drifted")
+_Status = tuple[str, str, tuple[str, dict[str, bool]]]
 
 
 class Suite:
@@ -58,26 +60,26 @@ class Suite:
         below = any(file_path.is_relative_to(folder) for folder in self.settings.folders)
         if not below and not parent.session.isinitpath(file_path):
             return None
-        from importlib.util import find_spec
-
         from replay.suite.items import TraceFile
 
-        if find_spec("syrupy") is None:
-            raise pytest.UsageError("replays are compared with syrupy snapshots: pip install 'tracefirst[pytest]'")
         return TraceFile.of(self, file_path, parent)
+
+    def pytest_collection(self) -> None:
+        """Say once, instead of in each case, that syrupy is not there. Raises `pytest.UsageError`."""
+        from importlib.util import find_spec
+
+        if self.settings.folders and find_spec("syrupy") is None:
+            raise pytest.UsageError(
+                "replay_fixtures is set, and replays are compared with syrupy snapshots: "
+                "pip install 'tracefirst[pytest]'"
+            )
 
     def pytest_ignore_collect(self, collection_path: Path) -> bool | None:
         return True if collection_path.name == FOLDER else None
 
-    def pytest_report_teststatus(
-        self, report: pytest.TestReport
-    ) -> tuple[str, str, tuple[str, dict[str, bool]]] | None:
+    def pytest_report_teststatus(self, report: pytest.TestReport) -> _Status | None:
         """Replays that passed although they drifted are counted apart from those that passed."""
-        if (
-            report.when == "call"
-            and report.outcome == "passed"
-            and ("replay_verdict", "drifted") in report.user_properties
-        ):
+        if report.when == "call" and report.outcome == "passed" and _DRIFTED in report.user_properties:
             return "drifted", "d", ("DRIFTED", {"yellow": True})
         return None
 
@@ -97,6 +99,9 @@ class Suite:
             self._written.append((item.nodeid, outcome.snapshot, outcome.changes))
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.when == "call" and report.outcome == "passed":
+            drifts = [value for name, value in report.user_properties if name == "replay_drift" and value]
+            self._drifted += [f"passed, {drift}: {report.nodeid}" for drift in drifts]
         if report.when != "teardown":
             return
         found = [(name, value) for name, value in report.user_properties if name.startswith("replay_")]
@@ -107,8 +112,6 @@ class Suite:
                 self._snapshots[str(value)] += 1
             elif name == "replay_agent":
                 self._agents.add(str(value))
-            elif name == "replay_drift" and value and report.outcome == "passed":
-                self._drifted.append(f"drifted {report.nodeid}: {value}")
             elif isinstance(value, int):
                 self._served += value
         if found:
@@ -208,7 +211,7 @@ class Suite:
                 lines += [f"  {change}" for change in changes[:_CHANGE_LINES]]
                 if len(changes) > _CHANGE_LINES:
                     lines.append(f"  ... {len(changes) - _CHANGE_LINES} more lines")
-        if self.settings.update and not lines and self._verdicts:
+        if self.settings.update and not lines and set(self._snapshots) - {"not_compared"}:
             lines.append("no snapshot needed an update")
         if self.settings.not_written and self._snapshots:
             lines.append(f"--snapshot-update does not write snapshots of replays {self.settings.not_written}")
