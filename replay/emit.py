@@ -16,7 +16,7 @@ from urllib.parse import urlsplit, urlunsplit
 import msgspec
 
 from kernel import semconv as sc
-from kernel.codec import encode_run, seal, span_name
+from kernel.codec import encode_run, finish_span, seal, span_name
 from kernel.errors import ConfigError, TraceError
 from kernel.journal import write_trace
 from kernel.otlp import encode_line, encode_span
@@ -69,7 +69,8 @@ def recording_spans(recording: Recording) -> list[Span]:
     ids = _ids(recording, "recording")
     trace_id = recording.trace_id or ids.trace_id()
     runs = [with_marks(recorded.run, ids, like=recorded.run) for recorded in recording.runs]
-    return _spans(runs, recording, trace_id, ids)
+    above = recording.conversation
+    return _spans(runs, recording, trace_id, ids, above.span_id if above is not None else "")
 
 
 def _ids(recording: Recording, purpose: str) -> DerivedIds:
@@ -77,12 +78,12 @@ def _ids(recording: Recording, purpose: str) -> DerivedIds:
     return DerivedIds("/".join([purpose, recording.trace_id, *runs]))
 
 
-def _spans(runs: Sequence[Run], recording: Recording, trace_id: str, ids: Ids) -> list[Span]:
+def _spans(runs: Sequence[Run], recording: Recording, trace_id: str, ids: Ids, conversation_id: str = "") -> list[Span]:
     parent: str | None = None
     spans: list[Span] = []
     if runs and (recording.conversation is not None or len(runs) > 1):
         above = recording.conversation or Mark(start_ns=runs[0].mark.start_ns, end_ns=runs[-1].mark.end_ns)
-        parent = ids.span_id()
+        parent = conversation_id or ids.span_id()
         attributes = {sc.OPERATION: sc.CONVERSATION, sc.FORMAT: FORMAT_VERSION, sc.AGENT_NAME: recording.agent}
         root = Span(
             trace_id=trace_id,
@@ -92,6 +93,8 @@ def _spans(runs: Sequence[Run], recording: Recording, trace_id: str, ids: Ids) -
             end_ns=above.end_ns,
             attributes=attributes,
         )
+        if above.end_ns is not None:
+            finish_span(root, {})
         spans.append(root)
     for run in runs:
         spans.extend(encode_run(run, trace_id=trace_id, parent_id=parent))

@@ -114,6 +114,7 @@ def assemble(trace: RawTrace, file: str = "") -> Recording:
         file=file,
         service=service,
         conversation=conversation,
+        foreign=next((r.run.head.source for r in runs if r.run.head.source), ""),
         notes=tuple(trace.notes),
     )
 

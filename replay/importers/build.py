@@ -1,4 +1,4 @@
-"""A dialogue as a recording: the kernel's own loop runs over the source's replies and results, and what it made is kept.
+"""A dialogue as a recording: the kernel's own loop runs over the source's replies and results, and its run is kept.
 
 The messages that it sent are then compared with the source's. Where the kernel would not do what the source did with a
 reply (arguments that cannot be read, an empty reply, a text that is a call here and was an answer there), the run is
@@ -6,8 +6,6 @@ cut at that reply and says so: nothing behind it is imported, nothing is bent to
 """
 
 from __future__ import annotations
-
-import hashlib
 
 import msgspec
 
@@ -18,6 +16,7 @@ from kernel.messages import Message, ToolSpec
 from kernel.read import Transcript
 from kernel.run import (
     Budget,
+    BudgetReading,
     Call,
     CallRecord,
     Chat,
@@ -29,18 +28,17 @@ from kernel.run import (
     RunEnd,
     RunHead,
     Step,
-    StepMarks,
     ToolFault,
 )
 from kernel.texts import texts_for
 from replay.doubles import recorded_toolbox
+from replay.importers.marks import Marker, derived_id, ended_ns
 from replay.importers.messages import refuse
 from replay.importers.model import Dialogue, Result, Round, Turn
 from replay.play import _Digests, _play
 from replay.recording import RecordedRun, Recording
 
 _UNLIMITED = 1_000_000_000
-_TICK_NS = 1000
 OPEN_ENDED = Budget(max_steps=_UNLIMITED, max_errors=_UNLIMITED, max_finish_refusals=_UNLIMITED, model_retries=0)
 """Limits of an imported run: the source's own have already had their say."""
 
@@ -51,10 +49,32 @@ def build(dialogue: Dialogue, file: str, *, ordinal: int = 0) -> Recording:
     Raises:
         TraceError: the source has no reply that can be imported, or contradicts itself.
     """
-    if not dialogue.turns:
-        raise refuse(file, "messages", "no user message with a reply of the assistant", "There is nothing to replay")
     seed = canonical_json([dialogue.source, dialogue.agent, ordinal, msgspec.to_builtins(dialogue)])
-    trace_id = hashlib.blake2b(seed.encode(), digest_size=16).hexdigest()
+    trace_id = derived_id(seed, 16)
+    runs = build_runs(dialogue, trace_id, file)
+    marker = Marker(trace_id)
+    conversation = marker.start() if len(runs) > 1 else None
+    marked = tuple(RecordedRun(run=marker.mark(run, turn)) for run, turn in zip(runs, dialogue.turns, strict=False))
+    if conversation is not None:
+        conversation = marker.end(conversation)
+    return Recording(
+        trace_id=trace_id,
+        runs=marked,
+        file=file,
+        service="tracefirst",
+        conversation=conversation,
+        foreign=dialogue.source,
+    )
+
+
+def build_runs(dialogue: Dialogue, seed: str, file: str) -> list[Run]:
+    """The runs of a dialogue, without marks; ids are derived from `seed`.
+
+    Raises:
+        TraceError: the source has no reply that can be imported, or contradicts itself.
+    """
+    if not any(turn.rounds for turn in dialogue.turns):
+        raise refuse(file, "messages", "no user message with a reply of the assistant", "There is nothing to replay")
     tools, absent = _tools(dialogue)
     transcript, tracer = Transcript(), _Digests()
     runs: list[Run] = []
@@ -63,7 +83,7 @@ def build(dialogue: Dialogue, file: str, *, ordinal: int = 0) -> Recording:
         head = RunHead(
             agent=dialogue.agent,
             task=turn.task,
-            run_id=_id(f"{trace_id}/run/{number}", 16),
+            run_id=derived_id(f"{seed}/run/{number}", 16),
             system=dialogue.system,
             protocol=dialogue.protocol,
             provider=dialogue.provider,
@@ -73,7 +93,7 @@ def build(dialogue: Dialogue, file: str, *, ordinal: int = 0) -> Recording:
             guard=Guard(enabled=False),
             context=ContextLimits(max_observation_chars=_UNLIMITED),
             texts=dialogue.texts,
-            conversation_id=trace_id if len(dialogue.turns) > 1 else None,
+            conversation_id=derived_id(f"{seed}/conversation", 16) if len(dialogue.turns) > 1 else None,
             turn=number,
             source=dialogue.source,
             absent=absent,
@@ -83,19 +103,25 @@ def build(dialogue: Dialogue, file: str, *, ordinal: int = 0) -> Recording:
         if why:
             break
     if why:
-        last = runs[-1]
         if not any(step.chat is not None and step.chat.reply is not None for run in runs for step in run.steps):
             raise TraceError(f"{file}: {why}. There is nothing before it to replay.", file=file)
+        last = runs[-1]
         runs[-1] = msgspec.structs.replace(last, head=msgspec.structs.replace(last.head, absent=(*absent, why)))
     _verify(runs, dialogue, file)
-    return _marked(runs, trace_id, file)
+    return runs
 
 
 def _tools(dialogue: Dialogue) -> tuple[tuple[ToolSpec, ...], tuple[str, ...]]:
     """The source's tools, and a bare one for each that was called but not listed; what is absent because of it."""
     listed = dialogue.tools or ()
     names = {tool.name for tool in listed}
-    called = [call.name for turn in dialogue.turns for round in turn.rounds for call in round.reply.tool_calls]
+    called = [
+        call.name
+        for turn in dialogue.turns
+        for round in turn.rounds
+        if round.reply is not None
+        for call in round.reply.tool_calls
+    ]
     bare = [name for name in dict.fromkeys(called) if name not in names]
     absent = list(dialogue.absent)
     if dialogue.tools is None:
@@ -108,30 +134,39 @@ def _tools(dialogue: Dialogue) -> tuple[tuple[ToolSpec, ...], tuple[str, ...]]:
 def _run(head: RunHead, turn: Turn, transcript: Transcript, tracer: _Digests, file: str) -> tuple[Run, str]:
     """Play one turn; the second value says why it was cut, where it was."""
     planned, why = _plan(head, turn)
-    cut = planned[-1].decision is None
-    finished = not cut and planned[-1].decision is not None and planned[-1].decision.kind == "finish"
+    last = planned[-1] if planned else None
+    finished = last is not None and last.decision is not None and last.decision.kind == "finish"
     end = RunEnd(ok=True, stop_reason="finish", answer="") if finished else None
-    played = _play(Run(head=head, steps=tuple(planned), end=end), None, transcript, tracer)
+    began = Mark(start_ns=_began_ns(turn))
+    played = _play(Run(head=head, steps=tuple(planned), end=end, mark=began), None, transcript, tracer)
     if played.missed is not None:
-        place = turn.rounds[len(planned) - 1].place
+        place = turn.rounds[len(planned) - 1].place if planned else turn.place
         raise refuse(
             file, place, f"asks for a {played.missed.kind} that is not in the source", "Import up to this message"
         )
     run = played.run
-    if cut:
-        opened, plan = run.steps[len(planned) - 1], planned[-1]
-        assert opened.chat is not None and plan.chat is not None
-        chat = msgspec.structs.replace(opened.chat, reply=plan.chat.reply)
-        steps = (*run.steps[: len(planned) - 1], Step(index=len(planned), chat=chat, calls=plan.calls))
+    if last is not None and last.decision is None:
+        opened = run.steps[len(planned) - 1]
+        assert opened.chat is not None and last.chat is not None
+        chat = msgspec.structs.replace(opened.chat, reply=last.chat.reply)
+        steps = (*run.steps[: len(planned) - 1], Step(index=len(planned), chat=chat, calls=last.calls))
         run = msgspec.structs.replace(run, steps=steps)
     return run, why
+
+
+def _began_ns(turn: Turn) -> int:
+    return next((round.mark.start_ns for round in turn.rounds if round.mark is not None), 0)
 
 
 def _plan(head: RunHead, turn: Turn) -> tuple[list[Step], str]:
     """The steps as the source has them, the last without a decision where the run is cut there."""
     rules = Rules(protocol=head.protocol, tools=recorded_toolbox(head), texts=texts_for(head.language, head.texts))
+    began_ns = _began_ns(turn)
     steps: list[Step] = []
     for index, round in enumerate(turn.rounds, 1):
+        if round.reply is None:
+            steps.append(Step(index=index, chat=Chat(kept=0, new=())))
+            return steps, ""
         decision = evaluate(round.reply, rules, index)
         why, keep = _unlike(decision, round)
         chat = Chat(kept=0, new=(), reply=round.reply if keep else None)
@@ -140,7 +175,10 @@ def _plan(head: RunHead, turn: Turn) -> tuple[list[Step], str]:
             return steps, f"everything from {round.place} on: {why}"
         records = tuple(_record(call, result) for call, result in zip(decision.calls, round.results, strict=True))
         complete = all(result is not None for result in round.results)
-        steps.append(Step(index=index, chat=chat, decision=decision if complete else None, calls=records))
+        budget = BudgetReading(elapsed_ns=max(ended_ns(round) - began_ns, 0)) if round.mark is not None else None
+        steps.append(
+            Step(index=index, chat=chat, decision=decision if complete else None, calls=records, budget=budget)
+        )
     return steps, ""
 
 
@@ -173,17 +211,15 @@ def _record(call: Call, result: Result | None) -> CallRecord:
 
 def _verify(runs: list[Run], dialogue: Dialogue, file: str) -> None:
     """Every request that the loop built must be a prefix of the source's messages."""
-    if not dialogue.sent:
-        return
-    made = [message for run in runs for step in run.steps if step.chat is not None for message in step.chat.new]
-    for index, message in enumerate(made):
-        if index >= len(dialogue.sent):
-            raise TraceError(f"{file}: message {index} of the replay is not in the source.", file=file)
-        place, source = dialogue.sent[index]
-        if not _same(message, source):
-            one, other = msgspec.to_builtins(source), msgspec.to_builtins(message)
-            what = f"the source has {one!r:.200}, a replay sends {other!r:.200}"
-            raise refuse(file, place, what, "It cannot be imported faithfully")
+    for chat in (step.chat for run in runs for step in run.steps if step.chat is not None):
+        for index, made in enumerate(chat.new, chat.kept):
+            if index >= len(dialogue.sent):
+                raise TraceError(f"{file}: message {index} of the replay is not in the source.", file=file)
+            place, source = dialogue.sent[index]
+            if not _same(made, source):
+                one, other = msgspec.to_builtins(source), msgspec.to_builtins(made)
+                what = f"the source has {one!r:.200}, a replay sends {other!r:.200}"
+                raise refuse(file, place, what, "It cannot be imported faithfully")
 
 
 def _same(made: Message, source: Message) -> bool:
@@ -197,49 +233,3 @@ def _same(made: Message, source: Message) -> bool:
         if other.id and ids.count(other.id) == 1 and one.id != other.id:
             return False
     return source.name in (None, "", made.name)
-
-
-def _id(seed: str, size: int) -> str:
-    return hashlib.blake2b(seed.encode(), digest_size=size).hexdigest()
-
-
-class _Ticks:
-    """Marks for a source without times: span ids from the content; starts and ends count events, a microsecond each."""
-
-    def __init__(self, trace_id: str) -> None:
-        self._trace_id = trace_id
-        self._spans = 0
-        self._now = 0
-
-    def tick(self) -> int:
-        self._now += _TICK_NS
-        return self._now
-
-    def start(self) -> Mark:
-        self._spans += 1
-        return Mark(span_id=_id(f"{self._trace_id}/span/{self._spans}", 8), start_ns=self.tick())
-
-    def end(self, mark: Mark, *, ended: bool) -> Mark:
-        return msgspec.structs.replace(mark, end_ns=self.tick()) if ended else mark
-
-
-def _marked(runs: list[Run], trace_id: str, file: str) -> Recording:
-    ticks = _Ticks(trace_id)
-    conversation = ticks.start() if len(runs) > 1 else None
-    recorded: list[RecordedRun] = []
-    for run in runs:
-        root = ticks.start()
-        marks: list[StepMarks] = []
-        for step in run.steps:
-            mark = ticks.start()
-            chat = step.chat
-            chat_mark = ticks.end(ticks.start(), ended=chat is not None and chat.reply is not None)
-            calls = tuple(ticks.end(ticks.start(), ended=r.outcome != "unknown_outcome") for r in step.calls)
-            marks.append(StepMarks(step=ticks.end(mark, ended=step.decision is not None), chat=chat_mark, calls=calls))
-        mark = ticks.end(root, ended=run.end is not None)
-        recorded.append(RecordedRun(run=msgspec.structs.replace(run, mark=mark, marks=tuple(marks))))
-    if conversation is not None:
-        conversation = ticks.end(conversation, ended=True)
-    return Recording(
-        trace_id=trace_id, runs=tuple(recorded), file=file, service="tracefirst", conversation=conversation
-    )

@@ -20,7 +20,7 @@ ACCEPTED = (
     "a list of these, or one a line"
 )
 _KEYS = ("traj", "messages", "history")
-ABSENT = ("times", "usage", "finish reasons", "tool outcomes", "tool effects")
+ABSENT = ("times", "usage", "finish reasons", "tool outcomes", "tool effects", "budget", "guard", "policy")
 """What no chat-format file has. Each result is recorded as `ok` with the text that the model was shown."""
 
 
@@ -113,7 +113,8 @@ def read_dialogue(document: Any, place: str, file: str, agent: str | None) -> Di
     if not listed:
         raise refuse(file, at, "the list of messages is empty", "There is nothing to import")
     messages = [read_message(data, file, f"{at}/{index}") for index, data in enumerate(listed)]
-    system, turns, sent, absent = read_turns(messages, file)
+    read = read_turns(messages, file)
+    absent = read.absent
     params, tools = _params(document), _tools(document, file, place)
     if not params.model:
         absent.append("model")
@@ -124,9 +125,9 @@ def read_dialogue(document: Any, place: str, file: str, agent: str | None) -> Di
     return Dialogue(
         agent=name or "imported",
         source="swe-agent" if key == "history" else "openai-chat",
-        turns=tuple(turns),
-        sent=sent,
-        system=system,
+        turns=tuple(read.turns),
+        sent=read.sent,
+        system=read.system,
         params=params,
         tools=tools,
         absent=(*ABSENT, *absent),

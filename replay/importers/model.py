@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import Struct
 
 from kernel.messages import Message, ModelParams, Reply, ToolSpec
-from kernel.run import Protocol
+from kernel.run import Mark, Protocol
 
 
 class Result(Struct, frozen=True, kw_only=True):
@@ -21,16 +21,18 @@ class Result(Struct, frozen=True, kw_only=True):
 class Round(Struct, frozen=True, kw_only=True):
     """One reply of the model and a result for each of its calls, in call order; None where the source has none.
 
-    `place` is where the reply stands in the source.
+    `place` is where the reply stands in the source; `mark` and `call_marks` are ids and times there, where it has them.
     """
 
-    reply: Reply
+    reply: Reply | None
     results: tuple[Result | None, ...] = ()
     place: str = ""
+    mark: Mark | None = None
+    call_marks: tuple[Mark | None, ...] = ()
 
 
 class Turn(Struct, frozen=True, kw_only=True):
-    """One user message and the rounds that follow it."""
+    """One user message and the rounds that follow it; none where the next user message came before any reply."""
 
     task: str
     rounds: tuple[Round, ...]

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from kernel import semconv as sc
-from kernel.codec import encode_run
+from kernel.codec import encode_run, finish_span
 from kernel.journal import write_trace
 from kernel.run import FORMAT_VERSION
 from kernel.span import Resource, Span
@@ -15,9 +15,9 @@ from replay.recording import Recording
 
 
 def save(recording: Recording, path: Path) -> None:
-    """Write `recording` to `path`, from where `replay.recording.load` reads an equal one. Equal input gives equal bytes.
+    """Write `recording` to `path`, from where `replay.recording.load` reads an equal one. Equal input, equal bytes.
 
-    Where the source has no times, spans carry a count of events, a microsecond each from 1970 on: Jaeger needs an order.
+    Where the source has no times, spans carry a count of events, a microsecond each from 1970 on: Jaeger needs order.
     """
     parent: str | None = None
     spans: list[Span] = []
@@ -32,16 +32,17 @@ def save(recording: Recording, path: Path) -> None:
         if head.conversation_id is not None:
             attributes[sc.CONVERSATION_ID] = head.conversation_id
         parent = mark.span_id
-        spans.append(
-            Span(
-                trace_id=recording.trace_id,
-                span_id=mark.span_id,
-                name=f"{sc.CONVERSATION} {head.agent}",
-                start_ns=mark.start_ns,
-                end_ns=mark.end_ns,
-                attributes=attributes,
-            )
+        root = Span(
+            trace_id=recording.trace_id,
+            span_id=mark.span_id,
+            name=f"{sc.CONVERSATION} {head.agent}",
+            start_ns=mark.start_ns,
+            end_ns=mark.end_ns,
+            attributes=attributes,
         )
+        if mark.end_ns is not None:
+            finish_span(root, {})
+        spans.append(root)
     for recorded in recording.runs:
         spans.extend(encode_run(recorded.run, trace_id=recording.trace_id, parent_id=parent))
     service = {"service.name": recording.service} if recording.service else {}

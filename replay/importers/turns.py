@@ -8,56 +8,71 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from msgspec import Struct
+
 from kernel.messages import Message, Reply
 from replay.importers.messages import SourceMessage, refuse
 from replay.importers.model import Result, Round, Turn
 
+UNANSWERED = "reply to the last user message"
+MOVED = "order of tool messages"
 
-def read_turns(
-    messages: Sequence[SourceMessage], file: str
-) -> tuple[str, list[Turn], list[tuple[str, Message]], list[str]]:
-    """System prompt, turns, all messages in the order in which a run sends them, and what is absent.
+
+class Reading(Struct, kw_only=True):
+    """A message list, read: system prompt, turns, the messages in the order in which a run sends them, its gaps."""
+
+    system: str = ""
+    turns: list[Turn]
+    sent: list[tuple[str, Message]]
+    absent: list[str]
+
+
+def read_turns(messages: Sequence[SourceMessage], file: str) -> Reading:
+    """Read a message list.
 
     Raises:
         TraceError: the list is not a dialogue with a model; the message names file, place and remedy.
     """
-    turns: list[Turn] = []
-    sent: list[tuple[str, Message]] = []
-    absent: list[str] = []
-    system, at = "", 0
+    read = Reading(turns=[], sent=[], absent=[])
+    at = 0
     if messages and messages[0].message.role == "system":
-        system, at = messages[0].message.content, 1
-        sent.append((messages[0].place, messages[0].message))
+        at = 1
+        read.system = messages[0].message.content
+    if read.system:
+        read.sent.append((messages[0].place, messages[0].message))
     else:
-        absent.append("system prompt")
+        read.absent.append("system prompt")
     while at < len(messages):
         first = messages[at]
         if first.message.role != "user":
-            raise _unexpected(first, file, turns)
-        sent.append((first.place, first.message))
-        at += 1
-        rounds: list[Round] = []
-        while at < len(messages) and messages[at].message.role == "assistant":
-            spoken = messages[at]
-            end = at + 1
-            while end < len(messages) and messages[end].message.role == "tool":
-                end += 1
-            results, ordered, moved = _pair(spoken, messages[at + 1 : end], file, is_last=end == len(messages))
-            if moved and "order of tool messages" not in absent:
-                absent.append("order of tool messages")
-            rounds.append(Round(reply=_reply(spoken), results=results, place=spoken.place))
-            sent.append((spoken.place, spoken.message))
-            sent.extend((m.place, m.message) for m in ordered)
-            at = end
-            if not spoken.message.tool_calls:
-                break
-        if rounds:
-            turns.append(Turn(task=first.message.content, rounds=tuple(rounds), place=first.place))
-        elif at == len(messages):
-            absent.append("reply to the last user message")
+            raise _unexpected(first, file, read.turns)
+        read.sent.append((first.place, first.message))
+        rounds, at = _rounds(messages, at + 1, file, read)
+        if rounds or at < len(messages):
+            read.turns.append(Turn(task=first.message.content, rounds=rounds, place=first.place))
         else:
-            raise refuse(file, messages[at].place, *_after_user(messages[at]))
-    return system, turns, sent, absent
+            read.absent.append(UNANSWERED)
+    return read
+
+
+def _rounds(messages: Sequence[SourceMessage], at: int, file: str, read: Reading) -> tuple[tuple[Round, ...], int]:
+    """The rounds from `at` up to an answer or the next user message, and where they end."""
+    rounds: list[Round] = []
+    while at < len(messages) and messages[at].message.role == "assistant":
+        spoken = messages[at]
+        end = at + 1
+        while end < len(messages) and messages[end].message.role == "tool":
+            end += 1
+        results, ordered, moved = _pair(spoken, messages[at + 1 : end], file, is_last=end == len(messages))
+        if moved and MOVED not in read.absent:
+            read.absent.append(MOVED)
+        rounds.append(Round(reply=_reply(spoken), results=results, place=spoken.place))
+        read.sent.append((spoken.place, spoken.message))
+        read.sent.extend((m.place, m.message) for m in ordered)
+        at = end
+        if not spoken.message.tool_calls:
+            break
+    return tuple(rounds), at
 
 
 def _reply(spoken: SourceMessage) -> Reply:
@@ -122,11 +137,3 @@ def _unexpected(found: SourceMessage, file: str, turns: list[Turn]) -> Exception
             "A run starts with a task: remove this message or add one",
         )
     return refuse(file, found.place, what, remedy)
-
-
-def _after_user(found: SourceMessage) -> tuple[str, str]:
-    if found.message.role == "user":
-        return "two user messages follow each other", "Join them into one, or put the reply between them"
-    if found.message.role == "tool":
-        return "the tool result answers no call", "Put it right behind the assistant message that made its call"
-    return "a system message stands in the middle", "Only the first message may be one; split the trajectory here"

@@ -167,6 +167,20 @@ def test_a_last_user_message_without_a_reply_is_named(tmp_path: Path) -> None:
     assert_same(recording)
 
 
+def test_a_user_message_before_any_reply_is_a_turn_of_its_own(tmp_path: Path) -> None:
+    second = {"role": "user", "content": "Hurry."}
+    recording = imported(tmp_path, [SYSTEM, USER, second, *ROUND, ANSWER])
+    assert [len(recorded.run.steps) for recorded in recording.runs] == [0, 2]
+    assert recording.runs[0].run.end is None
+    assert_same(recording)
+
+
+def test_a_user_message_instead_of_a_reply_starts_the_next_turn(tmp_path: Path) -> None:
+    recording = imported(tmp_path, [USER, *ROUND, {"role": "user", "content": "Stop, do the other."}, ANSWER])
+    assert [recorded.run.end is None for recorded in recording.runs] == [True, False]
+    assert_same(recording)
+
+
 # ---- pairing
 
 
@@ -273,7 +287,7 @@ def test_importing_twice_writes_equal_bytes(tmp_path: Path) -> None:
         ([USER, "text"], "/messages/1", "is text, not a message"),
         ([USER, ANSWER, SYSTEM], "/messages/2", "system message stands in the middle"),
         ([USER, ANSWER, ANSWER], "/messages/2", "two answers of the assistant"),
-        ([USER, USER, ANSWER], "/messages/1", "two user messages"),
+        ([USER, USER, SYSTEM], "/messages/2", "system message stands in the middle"),
         ([ANSWER, USER], "/messages/0", "the assistant speaks before any user message"),
         ([USER, asks({"id": "x"})], "/messages/1/tool_calls/0", "names no function"),
         ([{"role": "user", "content": [{"type": "image_url"}]}, ANSWER], "/messages/0/content/0", "'image_url'"),
