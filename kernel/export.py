@@ -15,7 +15,6 @@ they obey are obeyed (`kernel.export_http.destination`).
 from __future__ import annotations
 
 import atexit
-import logging
 import os
 import sys
 import threading
@@ -32,7 +31,6 @@ from kernel.span import Event, Resource, Span
 __all__ = ["SPOOL_VARIABLE", "ExportStats", "Limits", "OtlpSink", "export_stats", "shutdown"]
 
 SPOOL_VARIABLE = "TRACEFIRST_SPOOL"
-_log = logging.getLogger("tracefirst.export")
 
 
 class OtlpSink:
@@ -113,9 +111,7 @@ def shutdown(timeout_s: float = _SHUTDOWN_S) -> ExportStats:
     stats = []
     for outbox in outboxes:
         stats.append(outbox.flush(max(0.0, deadline - time.monotonic()), give_up=True))
-        if stats[-1].waiting:
-            place = outbox.spool.folder or "memory, and are lost now"
-            _log.warning("%d spans for %s wait in %s", stats[-1].waiting, outbox.target.shown, place)
+        outbox.tell()
     return _sum(stats)
 
 

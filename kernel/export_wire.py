@@ -43,9 +43,14 @@ METADATA = frozenset(
 """Attributes whose text is about a run and never out of it. Numbers and booleans are never content."""
 
 
-def to_record(span: Span, resource: Resource) -> bytes:
+def record_head(resource: Resource) -> bytes:
+    """The start of every record of a resource. Never raises."""
+    return encode_line((), resource)[: -len(_END)]
+
+
+def to_record(head: bytes, span: Span) -> bytes:
     """One span as a record. Never raises."""
-    return encode_line((span,), resource)
+    return head + encode_span(span) + _END
 
 
 def record_span(record: bytes) -> tuple[bytes, Span]:
@@ -68,13 +73,11 @@ def encode_body(records: Iterable[bytes], protocol: Protocol) -> tuple[bytes, li
         try:
             head, span = record_span(record)
             _check_ids(span)
+            groups.setdefault(head, []).append(span)
         except (TraceError, ValueError) as error:
             faults.append(str(error))
-            continue
-        groups.setdefault(head, []).append(span)
-    parts = [(_resource(head), spans) for head, spans in groups.items()]
-    body = _protobuf(parts) if protocol == "http/protobuf" else _json(parts)
-    return body, faults
+    encode = _protobuf if protocol == "http/protobuf" else _json
+    return encode([(_resource(head), spans) for head, spans in groups.items()], faults), faults
 
 
 def _check_ids(span: Span) -> None:
@@ -91,7 +94,7 @@ def _resource(head: bytes) -> Resource:
     return to_resource(raw.resource, raw.scope_spans[0].scope if raw.scope_spans else None)
 
 
-def _json(parts: Sequence[tuple[Resource, list[Span]]]) -> bytes:
+def _json(parts: Sequence[tuple[Resource, list[Span]]], faults: list[str]) -> bytes:
     groups = []
     for resource, spans in parts:
         attributes, scope = encode_resource(resource)
@@ -103,7 +106,7 @@ def _json(parts: Sequence[tuple[Resource, list[Span]]]) -> bytes:
 # --- protobuf ---------------------------------------------------------------------------------------------------------
 
 
-def _protobuf(parts: Sequence[tuple[Resource, list[Span]]]) -> bytes:
+def _protobuf(parts: Sequence[tuple[Resource, list[Span]]], faults: list[str]) -> bytes:
     from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
     request = ExportTraceServiceRequest()
@@ -113,7 +116,11 @@ def _protobuf(parts: Sequence[tuple[Resource, list[Span]]]) -> bytes:
         scope = group.scope_spans.add()
         scope.scope.name, scope.scope.version = resource.scope_name, resource.scope_version
         for span in spans:
-            _fill_span(scope.spans.add(), span)
+            try:
+                _fill_span(scope.spans.add(), span)
+            except (ValueError, TypeError) as error:  # such as a time before 1970: no field can hold it
+                del scope.spans[-1]
+                faults.append(f"span {span.span_id}: {error}")
     return bytes(request.SerializeToString())
 
 
@@ -229,7 +236,7 @@ def shorten(span: Span, limit_bytes: int) -> Span:
 def shorten_record(record: bytes, limit_bytes: int) -> bytes:
     """`shorten` for a record. Raises `TraceError` where the line is not one."""
     head, span = record_span(record)
-    return head + encode_span(shorten(span, limit_bytes - len(head))) + _END
+    return to_record(head, shorten(span, limit_bytes - len(head) - len(_END)))
 
 
 def _cut_before(span: Span) -> list[str]:

@@ -18,7 +18,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kernel.export_http import Answer, Client, Destination
-from kernel.export_wire import encode_body, read_partial_success, shorten, shorten_record, to_record, withhold_content
+from kernel.export_wire import (
+    encode_body,
+    read_partial_success,
+    record_head,
+    shorten_record,
+    to_record,
+    withhold_content,
+)
 from kernel.span import Resource, Span
 from kernel.spool import Batch, Spool, waiting_elsewhere
 
@@ -76,17 +83,19 @@ class Outbox:
         self._queued_bytes = 0
         self._lock = threading.Lock()  # the queue
         self._order = threading.Lock()  # from queue to spool, one at a time
+        self._head: tuple[Resource | None, bytes] = (None, b"")
         self._arrived = threading.Event()
         self._turn = threading.Condition()  # what follows, down to the counts
         self._asked = self._answered = 0  # rounds of sending that a flush asked for, and got
         self._next_at = self._retry_at = self._not_before = 0.0
         self._failing = False
-        self._away = 0  # attempts that got no answer
+        self._away = 0  # attempts whose failure will not pass by itself
         self._backoff_s = self._limits.retry_initial_s
         self._max_batch_bytes = self._limits.max_batch_bytes
         self._sent = self._rejected = 0
         self._last_error: str | None = None
         self._refusal_told = False
+        self._told = (0, 0)
         self._threads: tuple[threading.Thread, ...] = ()
 
     def after_fork(self) -> None:
@@ -142,11 +151,13 @@ class Outbox:
         return out
 
     def _record(self, span: Span, resource: Resource) -> bytes:
+        if self._head[0] is not resource:
+            self._head = resource, record_head(resource)
         if not self.target.content:
             span = withhold_content(span)
-        record = to_record(span, resource)
+        record = to_record(self._head[1], span)
         limit = self._limits.max_span_bytes
-        return record if len(record) <= limit else to_record(shorten(span, limit), resource)
+        return record if len(record) <= limit else shorten_record(record, limit)
 
     # ---- threads
 
@@ -251,6 +262,8 @@ class Outbox:
         self._sent += count - refused
         self._rejected += refused
         self._failing, self._backoff_s, self._not_before = False, self._limits.retry_initial_s, 0.0
+        # After a 413, slowly back: one that came from a proxy's bad hour should not make small requests for ever.
+        self._max_batch_bytes = min(self._limits.max_batch_bytes, self._max_batch_bytes * 33 // 32 + 1)
         if message:
             self._last_error = self.target.hide(message)
         if refused and not self._refusal_told:
@@ -266,7 +279,7 @@ class Outbox:
             spread = 0.8 + 0.4 * (os.getpid() * 0.618 % 1)  # processes that lost a collector do not return in step
             self._retry_at = now + self._backoff_s * spread
             self._backoff_s = min(self._limits.retry_max_s, 2 * self._backoff_s)
-        self._away += answer.status is None
+        self._away += answer.status not in _BUSY and (answer.status or 0) < 500
         if not self._failing:
             place = self.spool.folder or "memory"
             _log.warning("%s does not take spans (%s); they wait in %s", self.target.shown, self._last_error, place)
@@ -295,6 +308,18 @@ class Outbox:
                 self._turn.wait(left)
         return self.stats()
 
+    def tell(self) -> None:
+        """Log how many spans wait where, and how many are lost, once for each number."""
+        stats = self.stats()
+        if (stats.waiting, stats.dropped) == self._told:
+            return
+        self._told = stats.waiting, stats.dropped
+        if stats.waiting:
+            place = self.spool.folder or "memory, and are lost when the process ends"
+            _log.warning("%d spans for %s wait in %s", stats.waiting, self.target.shown, place)
+        if stats.dropped:
+            _log.warning("%d spans for %s found no room to wait and are lost", stats.dropped, self.target.shown)
+
     def stats(self) -> ExportStats:
         return ExportStats(
             sent=self._sent,
@@ -313,7 +338,8 @@ class Outbox:
             _log.warning("spans for %s that were recorded with other headers wait in %s", self.target.shown, other)
 
 
-_TEMPORARY = frozenset((401, 403, 404, 405, 407, 408, 425, 429))
+_BUSY = frozenset((408, 425, 429))
+_TEMPORARY = _BUSY | {401, 403, 404, 405, 407}
 
 
 def _is_temporary(status: int | None) -> bool:

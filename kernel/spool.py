@@ -12,6 +12,7 @@ Killing the process loses nothing that was appended; there is no fsync, so a pow
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import threading
 import time
@@ -93,35 +94,42 @@ class Spool:
     def append(self, records: Sequence[bytes]) -> None:
         """Add records at the end, each one a line. They survive the process when this returns, unless `in_memory`."""
         with self._lock:
+            if not self._memory.records and sum(map(len, records)) <= self._segment_bytes and self._write(records):
+                return
             for record in records:
-                if self._memory.records or not self._write(record):
+                if self._memory.records or not self._write((record,)):
                     self._remember(record)
 
-    def _write(self, record: bytes) -> bool:
+    def _write(self, records: Sequence[bytes]) -> bool:
+        """All of them, in one write, or none."""
         if self.folder is None:
             return False
+        data = b"".join(records)
         try:
-            self._make_room(len(record))
-            segment = self._writable(len(record))
-            written = os.pwrite(segment.file, record, segment.size)
-            while written < len(record):
-                written += os.pwrite(segment.file, record[written:], segment.size + written)
+            self._make_room(len(data))
+            segment = self._writable(len(data))
+            written = os.pwrite(segment.file, data, segment.size)
+            while written < len(data):
+                written += os.pwrite(segment.file, data[written:], segment.size + written)
         except OSError as error:  # full, read-only, forbidden: memory takes over
             self.error = f"spool: {error.strerror}"
-            if self._writing is not None:
-                self._writing.torn = True  # half a record may stand at its end; the next one starts a new segment
+            self._mend()
             return False
-        segment.size += len(record)
-        segment.waiting += 1
+        segment.size += len(data)
+        segment.waiting += len(records)
         return True
+
+    def _mend(self) -> None:
+        """Take away what a write that failed has left; who inherits the segment would send it, and we shall as well."""
+        if self._writing is not None:
+            try:
+                os.ftruncate(self._writing.file, self._writing.size)
+            except OSError:
+                self._writing.torn = True  # nothing more is written to it
 
     def _writable(self, size: int) -> _Segment:
         segment = self._writing
-        if (
-            segment is not None
-            and not segment.torn
-            and (segment.size + size <= self._segment_bytes or not segment.size)
-        ):
+        if segment is not None and not segment.torn and (segment.size + size <= self._segment_bytes):
             return segment
         self._writing = None
         self._writing = self._create()
@@ -152,7 +160,7 @@ class Spool:
         while self._foreign_bytes + sum(s.size for s in self._segments) + size > self._max_bytes:
             oldest = next((s for s in self._segments if s is not self._serving), None)
             if oldest is None:
-                raise OSError(28, "the spool is full")
+                raise OSError(errno.ENOSPC, "full")
             self._drop(oldest)
 
     def _drop(self, segment: _Segment) -> None:
@@ -367,7 +375,7 @@ def _read(segment: _Segment, max_bytes: int, max_records: int) -> tuple[tuple[by
         records.append(data[size : newline + 1])
         size = newline + 1
     if not records:  # the file is shorter than what was written to it
-        raise OSError(5, f"{segment.path.name} was changed by another program")
+        raise OSError(errno.EIO, f"{segment.path.name} was changed by another program")
     return tuple(records), segment.sent + size
 
 

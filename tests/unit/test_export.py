@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import signal
 import subprocess
@@ -18,9 +19,11 @@ from kernel import semconv as sc
 from kernel.errors import ConfigError
 from kernel.export import ExportStats, Limits, OtlpSink
 from kernel.export_http import Client, Destination, destination, environment_resource
-from kernel.export_wire import CUT, encode_body, shorten, to_record, withhold_content
+from kernel.export_wire import CUT, encode_body, record_head, shorten, to_record, withhold_content
 from kernel.otlp import encode_span
+from kernel.outbox import Outbox
 from kernel.span import CLIENT, ERROR, Event, Link, Resource, Span
+from kernel.spool import SUFFIX
 
 from ..e2e.otlp_server import OtlpServer, Reply, partial_success
 
@@ -156,20 +159,21 @@ def test_spans_of_several_resources_share_a_request_and_keep_their_own(server: O
     assert sum(count for name, count in names if name == '"spans":[') == 2
 
 
-def test_a_span_with_ids_that_are_none_is_counted_and_takes_no_other_along(server: OtlpServer, sinks: Sinks) -> None:
+def test_a_span_that_otlp_cannot_hold_is_counted_and_takes_no_other_along(server: OtlpServer, sinks: Sinks) -> None:
     sink = sinks(server.url)
-    bad = span(2)
+    bad, early = span(2), span(4)
     bad.trace_id = "not hex"
-    for one in (span(1), bad, span(3)):
+    early.start_ns = -1
+    for one in (span(1), bad, early, span(3)):
         sink.ended(one)
     stats = sink.flush()
-    assert (stats.sent, stats.rejected, stats.waiting) == (2, 1, 0)
+    assert (stats.sent, stats.rejected, stats.waiting) == (2, 2, 0)
     assert stats.last_error is not None
     assert server.span_ids == ids(1, 1) | ids(3, 3)
 
 
 def test_a_damaged_record_is_named_and_left_out() -> None:
-    body, faults = encode_body([b'{"resourceSpans":[{}]}\n', to_record(span(1), RESOURCE)], "http/json")
+    body, faults = encode_body([b'{"resourceSpans":[{}]}\n', to_record(record_head(RESOURCE), span(1))], "http/json")
     assert faults == ["not a line of OTLP/JSON with one span"]
     assert encode_span(span(1)) in body
 
@@ -349,6 +353,20 @@ def test_a_hanging_server_holds_up_neither_the_run_nor_the_end(sinks: Sinks) -> 
         assert server.span_ids == ids(1, 1000)
 
 
+@pytest.mark.parametrize(
+    "reply", [Reply(status=401), Reply(status=302), Reply(status=429, headers=(("Retry-After", "60"),))]
+)
+def test_the_end_of_a_process_does_not_wait_for_what_will_not_mend_in_time(tmp_path: Path, reply: Reply) -> None:
+    with OtlpServer(default=reply) as server:
+        target = destination(server.url, environ={})
+        assert target is not None
+        outbox = Outbox(target, tmp_path, FAST)
+        outbox.put(span(1), RESOURCE)
+        started = time.monotonic()
+        assert outbox.flush(30, give_up=True).waiting == 1
+        assert time.monotonic() - started < 10
+
+
 def test_a_server_that_never_answers_is_given_up_after_the_timeout(sinks: Sinks) -> None:
     with OtlpServer() as server:
         server.script(Reply(hang=True))
@@ -382,6 +400,20 @@ def test_twenty_thousand_spans_from_four_threads_arrive_once(server: OtlpServer,
         thread.join()
     assert sink.flush(30) == ExportStats(sent=20_000)
     assert server.span_ids == ids(1, 20_000)
+
+
+def test_what_waits_is_otlp_json_one_span_a_line(sinks: Sinks, tmp_path: Path) -> None:
+    """So a waiting span can be looked at, and read by whatever reads the files of a Collector."""
+    with OtlpServer(default=Reply(status=503)) as server:
+        sink = sinks(server.url)
+        send(sink, 1, 2)
+        sink.close()
+        (path,) = tmp_path.rglob(f"*{SUFFIX}")
+        documents = [json.loads(line)["resourceSpans"][0] for line in path.read_text().splitlines()]
+        assert [d["scopeSpans"][0]["spans"][0]["spanId"] for d in documents] == list(ids(1, 2))
+        assert documents[0]["resource"]["attributes"][0]["value"] == {"stringValue": "test"}
+        server.default = Reply()
+        assert sink.flush().sent == 2
 
 
 def test_nothing_stays_on_the_disk_once_it_is_sent(server: OtlpServer, sinks: Sinks, tmp_path: Path) -> None:
