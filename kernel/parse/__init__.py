@@ -29,6 +29,7 @@ from kernel.parse.react import read_react
 from kernel.parse.shape import arguments, calls_in, usual_call
 from kernel.parse.tagged import read_tagged
 from kernel.parse.thinking import blank_thinking
+from kernel.parse.usual import read_usual
 from kernel.parse.visible import thought_of, visible_of
 
 __all__ = ["ParseFault", "Parsed", "ParsedCall", "Rule", "loads_lenient", "parse", "parse_arguments"]
@@ -42,7 +43,7 @@ _FAMILIES: tuple[tuple[str, Callable[[Source], list[Found]]], ...] = (
 )
 
 _CUT = frozenset({"length", "max_tokens", "max_output_tokens", "model_length"})
-_HARMONY = re.compile(r"<\|message\|>|\bto=functions\.")
+_HARMONY = re.compile(r"<\|(?:start|channel|message)\|>|\bto=functions\.|(?P<other>\{|<tool_call>)")
 _MARKED = re.compile("[<`\\[◁✿]")
 _FENCE = re.compile(r"(?:\A|\n)```(?:json)?[ \t]*\n\s*\Z")
 _LABELLED = re.compile(
@@ -78,9 +79,12 @@ def _quick(text: str, names: frozenset[str]) -> Parsed | None:
     if start < 0:
         return None
     before = text[:start]
+    suspect = _is_suspect(before)
+    if (usual := read_usual(text, suspect)) is not None:
+        return usual
     prose = before != "" and not before.isspace()
     fence = _FENCE.search(before, max(0, start - 40)) if prose else None
-    if prose and _is_suspect(before[: fence.start()] if fence else before):
+    if prose and (_is_suspect(before[: fence.start()]) if fence else suspect):
         return None
     found = strict(text, start)
     if found is None or (found[1] != len(text) and text[found[1] :].strip() != ("```" if fence else "")):
@@ -116,7 +120,7 @@ def _is_suspect(before: str) -> bool:
 def _thorough(text: str, names: frozenset[str]) -> Parsed:
     masked, thinking, open_at = text, False, None
     try:
-        if _HARMONY.search(text):
+        if _speaks_harmony(text):
             harmony: Harmony = read_harmony(Source(text, names))
             if harmony.calls:
                 return _parsed(harmony.calls, harmony.text)
@@ -132,6 +136,12 @@ def _thorough(text: str, names: frozenset[str]) -> Parsed:
         return _fault(unreadable.fault(), visible_of(masked))
     visible = visible_of(masked)
     return _fault(_nothing(visible, thinking, open_at), visible)
+
+
+def _speaks_harmony(text: str) -> bool:
+    """Whether harmony's tokens come before anything whose text could merely hold them."""
+    first = _HARMONY.search(text)
+    return first is not None and first["other"] is None
 
 
 def _calls(source: Source) -> list[Found]:

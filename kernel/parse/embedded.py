@@ -60,7 +60,7 @@ def read_embedded(source: Source) -> list[Found]:
                 raise
             if fault.rule == "cut-off":
                 break
-            pos = max(fault.position, start + 1)
+            pos = max(fault.position, reader.reached, start + 1)
             continue
         if shapes and not is_shown(text, start, pos):
             found = [shape.found("json", start, pos, repaired=repaired) for shape in shapes]

@@ -124,13 +124,15 @@ class JsonReader:
     """Reads JSON-like values of one text. `end_mark` matches a wrapper's closing tag, which proves that the call ended:
     right before it the outermost closing brace may be missing, because nothing else can follow there."""
 
-    __slots__ = ("_end_mark", "_repaired", "_text", "_tries")
+    __slots__ = ("_end_mark", "_repaired", "_text", "_tries", "reached")
 
     def __init__(self, text: str, end_mark: re.Pattern[str] | None = None) -> None:
         self._text = text
         self._end_mark = end_mark
         self._repaired = False
         self._tries = _STRICT_TRIES
+        self.reached = 0
+        """The furthest offset looked at: who tries again further on and starts here reads nothing twice."""
 
     def read(self, pos: int) -> Json:
         """Read the object or array at `pos`.
@@ -302,6 +304,7 @@ class JsonReader:
             inner += 1
             self._repaired = True
         if inner or (inside == "key" and found):
+            self.reached = self.reached if found else len(text)
             raise Unreadable("malformed-json", f"The string that starts at offset {start} has no clear end.", start)
         raise self._cut(start)
 
@@ -328,7 +331,7 @@ class JsonReader:
     def _closes(self, pos: int, inside: str) -> bool:
         """Whether the quote just before `pos` ends its string: what follows must be able to follow a string."""
         text = self._text
-        pos = self._skip(pos)
+        pos = self.reached = self._skip(pos)
         char = text[pos : pos + 1]
         if not char:
             return True

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
+
+from msgspec import Struct
 
 Rule = Literal[
     "no-action",
@@ -20,8 +21,7 @@ Rule = Literal[
 """Closed list of reasons a text gives no call. Only `no-action` also fits a complete plain answer."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ParsedCall:
+class ParsedCall(Struct, frozen=True, kw_only=True):
     """One tool call read from a text.
 
     `start` and `end` are the span in the raw text. `repaired` says that noise had to be removed from the call to read it;
@@ -40,8 +40,7 @@ class ParsedCall:
     estimated_cost: float | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ParseFault:
+class ParseFault(Struct, frozen=True, kw_only=True):
     """Why no call may run: a rule of the closed list, a sentence, and the offset in the raw text it is about."""
 
     rule: Rule
@@ -49,8 +48,7 @@ class ParseFault:
     position: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Parsed:
+class Parsed(Struct, frozen=True, kw_only=True):
     """The reading of one reply: either `calls` (the first is to run, the rest are to be named as ignored) or a `fault`.
 
     `thought` is the visible text before the first call, or all of it on a fault. `visible` is what a person would see of

@@ -57,10 +57,11 @@ def is_shown(text: str, start: int, end: int) -> bool:
             after = after[closing.end() :]
     elif _inside_sentence(before.rpartition("\n")[2], after.partition("\n")[0]):
         return True
-    return _announces(before) or _disowns(after.lstrip().partition("\n\n")[0])
+    return announces(before) or _disowns(after.lstrip().partition("\n\n")[0])
 
 
-def _announces(before: str) -> bool:
+def announces(before: str) -> bool:
+    """Whether the line before a call says that what follows is an example or a form."""
     line = before.rstrip().rpartition("\n")[2].lower()
     return _has(line, _BEFORE_WORDS) and _BEFORE.search(_SENTENCE.split(line)[-1]) is not None
 

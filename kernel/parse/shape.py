@@ -75,6 +75,21 @@ def usual_call(value: Any) -> Shape | None:
     )
 
 
+def usual_keys(value: Any) -> tuple[str, str] | None:
+    """The keys of name and arguments where an action has these two keys only, in this order."""
+    if type(value) is not dict or len(value) != 2:
+        return None
+    first, second = value
+    return (first, second) if first in _NAME_SET and second in _ARG_SET else None
+
+
+def is_usual_name(name: Any, args: Any) -> bool:
+    """Whether name and arguments of an action need no second look."""
+    if type(name) is not str or type(args) is not dict or "type" in args:
+        return False
+    return name.isidentifier() and name.lower() not in _NOT_USUAL
+
+
 def is_no_tool(name: str) -> bool:
     """Whether a name says that no tool is wanted (`None`, `N/A`, `no action needed`)."""
     return _NO_TOOL.match(name.strip()) is not None

@@ -86,7 +86,13 @@ def read_tagged(source: Source) -> list[Found]:
             pos = end
             continue
         kind = mark.lastgroup if mark.lastgroup in _READERS else next((k for k in _READERS if mark[k]), None)
-        if kind is None or (text[start - 1 : start] == "`" and text[pos : pos + 1] == "`"):
+        if kind == "glued":
+            tries -= 1
+        if (
+            kind is None
+            or (kind == "glued" and tries < 0)
+            or (text[start - 1 : start] == "`" and text[pos : pos + 1] == "`")
+        ):
             continue
         try:
             reading = _READERS[kind](source, mark)
