@@ -17,7 +17,7 @@ import urllib.error
 import urllib.request
 import zlib
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from email.message import Message
 from typing import IO, Any, Literal
@@ -312,9 +312,10 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 def _said(body: bytes, content_type: str) -> str:
     """The text of an error answer: the message of a `google.rpc.Status`, or the body itself."""
     if "protobuf" in content_type:
-        # field 2, length-delimited: the message. Errors are short, so one byte of length covers nearly all.
-        start = body.find(b"\x12")
-        return body[start + 2 :].decode("utf-8", "replace") if start >= 0 else ""
+        from google.rpc.status_pb2 import Status  # type: ignore[import-untyped]
+
+        with suppress(Exception):  # not a Status after all
+            return str(Status.FromString(body).message)
     return body.decode("utf-8", "replace")
 
 

@@ -17,9 +17,11 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from kernel import Agent, Budget, ToolRegistry
 from kernel.export import Limits, OtlpSink
 from kernel.otlp_json import decode_span
 from kernel.span import Resource, Span
+from kernel.tracing import Tracing
 
 from .servers import CollectorServer, free_port, running_collector, running_jaeger, servers_available, wait_until
 
@@ -144,6 +146,36 @@ def test_a_collector_that_restarts_in_mid_way_gets_each_span_once(tmp_path: Path
             sent += run(sink, 100, "after")
             assert sink.flush(30).waiting == 0
             check(sent, second)
+
+
+def test_the_copy_in_the_collector_equals_the_trace_file(agent: CollectorServer, tmp_path: Path) -> None:
+    """A real run of the kernel, with its real attributes: every span of the file, attribute for attribute."""
+    tools = ToolRegistry()
+
+    @tools.tool
+    def look(number: int) -> dict[str, Any]:
+        """Look something up."""
+        return {"number": number, "ratio": 0.5, "text": "ümläut " * 20, "none": None}
+
+    calls = itertools.count(1)
+
+    def model(prompt: str) -> str:
+        number = next(calls)
+        call = {"action": "look", "args": {"number": number}}
+        return json.dumps(call if number < 20 else {"action": "finish", "args": {"answer": "done"}})
+
+    sink = OtlpSink(agent.otlp_http, RESOURCE, spool=tmp_path / "spool", limits=LIMITS)
+    tracing = Tracing(file=tmp_path / "run.trace.json", sinks=[sink])
+    result = Agent(name="e2e", tools=tools, budget=Budget(max_steps=30)).run_sync("task", llm=model, trace=tracing)
+    assert (result.stop_reason, result.warnings) == ("finish", ())
+    assert sink.flush(30).waiting == 0
+
+    (document,) = json.loads((tmp_path / "run.trace.json").read_text())["resourceSpans"]
+    recorded = {s["spanId"]: decode_span(json.dumps(s)) for s in document["scopeSpans"][0]["spans"]}
+    assert len(recorded) == 60
+    wait_until(lambda: recorded.keys() <= on_disk(agent).keys(), what="the run in the Collector's file")
+    copies = {s["spanId"]: decode_span(json.dumps(s)) for s in spans_on_disk(agent) if s["spanId"] in recorded}
+    assert copies == recorded
 
 
 def test_a_run_sent_straight_to_jaeger_is_there_to_be_seen(tmp_path: Path) -> None:

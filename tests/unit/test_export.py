@@ -297,6 +297,19 @@ def test_a_refusal_is_counted_with_the_servers_words_and_without_our_secrets(
     assert "pass-word" not in shown
 
 
+def test_the_words_of_a_collectors_error_are_read(server: OtlpServer, sinks: Sinks) -> None:
+    """OTLP answers errors with a `google.rpc.Status`; what is none is shown as it is."""
+    protobuf = (("Content-Type", "application/x-protobuf"),)
+    said = b"\x08\x03\x12\x0dno such field"
+    server.script(
+        Reply(status=400, headers=protobuf, body=said), Reply(status=400, headers=protobuf, body=b"\xff plain")
+    )
+    sink = sinks(server.url)
+    for words in ("HTTP 400 no such field", "HTTP 400 \ufffd plain"):
+        send(sink, 1)
+        assert sink.flush().last_error == words
+
+
 def test_partial_success_is_counted(server: OtlpServer, sinks: Sinks) -> None:
     server.script(partial_success(2, "two were too old"))
     sink = sinks(server.url, limits=Limits(delay_s=0.1))
@@ -626,6 +639,32 @@ def test_the_resource_follows_the_specification() -> None:
     environ = {"OTEL_RESOURCE_ATTRIBUTES": "service.name=a,team=x%20y,"}
     assert environment_resource(environ).attributes == {"service.name": "a", "team": "x y"}
     assert environment_resource(environ | {"OTEL_SERVICE_NAME": "b"}).attributes["service.name"] == "b"
+
+
+@pytest.mark.parametrize(
+    ("environ", "folder"),
+    [
+        ({"XDG_STATE_HOME": "state"}, "state/tracefirst/spool"),
+        ({"HOME": "home"}, "home/.local/state/tracefirst/spool"),
+        ({"TRACEFIRST_SPOOL": "chosen", "XDG_STATE_HOME": "state"}, "chosen"),
+        ({"TRACEFIRST_SPOOL": "off", "XDG_STATE_HOME": "state"}, None),
+    ],
+)
+def test_the_spool_folder_follows_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, environ: dict[str, str], folder: str | None
+) -> None:
+    for name in ("XDG_STATE_HOME", "TRACEFIRST_SPOOL"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value if value == "off" else str(tmp_path / value))
+    with OtlpServer(default=Reply(status=503)) as server:
+        sink = OtlpSink(server.url, RESOURCE, limits=FAST)
+        send(sink, 1)
+        sink.close()
+        files = [str(path.relative_to(tmp_path)) for path in tmp_path.rglob(f"*{SUFFIX}")]
+        assert [file.rsplit("/", 2)[0] for file in files] == ([] if folder is None else [folder])
+        server.default = Reply()
+        assert sink.flush().sent == 1
 
 
 def test_spools_are_apart_for_each_endpoint_and_tenant() -> None:
