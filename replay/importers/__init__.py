@@ -12,24 +12,25 @@ from kernel.errors import TraceError
 from replay.importers.build import build
 from replay.importers.chat import ACCEPTED, read_dialogue, read_json, trajectories
 from replay.importers.save import save
-from replay.recording import Recording
+from replay.importers.trace import import_trace
+from replay.recording import Recording, load
 
-__all__ = ["import_file", "save"]
+__all__ = ["import_file", "import_trace", "save"]
 
 
 def import_file(path: Path | str, *, agent: str | None = None) -> list[Recording]:
-    """All trajectories of a chat-format file, found by content, in the order of the file.
+    """All recordings of a file that other software wrote, found by content: chat messages, or spans.
 
     Args:
-        agent: name for the agent; without it the source's own, or `imported`.
+        agent: name for the agent of chat messages; without it the source's own, or `imported`.
     Raises:
-        TraceError: the file holds none, or one that is broken; the message names file, place and remedy.
+        TraceError: the file holds neither, or one that is broken; the message names file, place and remedy.
     """
     path = Path(path)
     document = read_json(path)
     found = [] if document is None else list(trajectories(document))
     if not found:
-        raise TraceError(f"{path}: holds no chat messages. {ACCEPTED}.", file=str(path))
+        return _from_spans(path)
     recordings: list[Recording] = []
     seen: dict[str, int] = {}
     for place, trajectory in found:
@@ -39,3 +40,11 @@ def import_file(path: Path | str, *, agent: str | None = None) -> list[Recording
         seen[recording.trace_id] = copies + 1
         recordings.append(build(dialogue, str(path), ordinal=copies) if copies else recording)
     return recordings
+
+
+def _from_spans(path: Path) -> list[Recording]:
+    try:
+        return load(path)
+    except TraceError as error:
+        text = f"{path}: holds no chat messages, and as a trace: {str(error).removeprefix(f'{path}: ')} {ACCEPTED}."
+        raise TraceError(text, file=str(path), line=error.line) from None

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from kernel.errors import TraceError
 from replay.importers import import_file, save
 from replay.play import replay
 from replay.recording import Recording, load
@@ -94,3 +95,53 @@ def test_a_saved_import_loads_again_equal_and_is_written_alike_twice(corpus: Pat
         (loaded,) = load(one)
         assert msgspec.structs.replace(loaded, file=recording.file) == recording
         _assert_same(loaded)
+
+
+FOREIGN = {
+    "otlp/agentevals_tempo_export_with_batches.json": ("openllmetry", 2, 1),
+    "otlp/ai-gateway_span_chat-multiturn.json": ("openinference", 2, 0),
+    "otlp/ai-gateway_span_chat-parallel-tools.json": ("openinference", 1, 0),
+    "otlp/ai-gateway_span_chat-streaming.json": ("openinference", 1, 0),
+    "jaeger/agentevals_helm_2.json": ("openllmetry", 1, 0),
+    "jaeger/agentevals_k8s.json": ("openllmetry", 1, 0),
+    "jaeger/jaeger-ui_genaiTestTrace.json": ("otel-genai", 5, 0),
+    "langfuse/agno-2025-06-11.trace.json": ("openinference", 2, 1),
+    "langfuse/crewai-2025-07-11.trace.json": ("openinference", 1, 0),
+    "langfuse/google-adk-2025-08-28.trace.json": ("openinference", 2, 1),
+    "langfuse/langgraph-python-2025-08-22.trace.json": ("langfuse", 2, 1),
+    "langfuse/microsoft-agent-2025-12-17.trace.json": ("otel-genai", 2, 1),
+    "langfuse/openai-agents-2025-09-30.trace.json": ("openinference", 2, 1),
+    "langfuse/pydantic-ai-tools-2025-12-04.trace.json": ("pydantic-ai", 4, 3),
+}
+"""Framework, model calls and tool results that a replay serves."""
+
+
+@pytest.mark.parametrize("name", FOREIGN)
+def test_spans_of_other_frameworks_replay_the_same(corpus: Path, tmp_path: Path, name: str) -> None:
+    (recording,) = load(corpus / name)
+    result = replay(recording)
+    assert (recording.foreign, result.served.model, result.served.tools) == FOREIGN[name]
+    assert result.verdict == "same", (result.first, result.why_not)
+    assert (result.unused.model, result.unused.tools) == (0, 0)
+    save(recording, tmp_path / "saved.trace.json")
+    (loaded,) = load(tmp_path / "saved.trace.json")
+    assert msgspec.structs.replace(loaded, file=recording.file, notes=recording.notes) == recording
+
+
+@pytest.mark.parametrize("name", ["bad-request", "unknown-model"])
+def test_a_model_call_without_a_reply_is_not_checked(corpus: Path, name: str) -> None:
+    (recording,) = load(corpus / "otlp" / f"ai-gateway_span_chat-{name}.json")
+    result = replay(recording)
+    assert result.verdict == "not_checked"
+    assert "the last reply" in recording.runs[0].run.head.absent
+
+
+@pytest.mark.parametrize(
+    "name", ["otlp/jaeger_example_trace.json", "otlp/opentelemetry-proto_trace.json", "jaeger/jaeger-ui_testTrace.json"]
+)
+def test_a_trace_of_no_agent_is_refused_with_what_is_in_it(corpus: Path, name: str) -> None:
+    with pytest.raises(
+        TraceError, match=r"holds no model call of an agent; it has \d+ spans?: '.*Accepted: "
+    ) as caught:
+        load(corpus / name)
+    assert caught.value.file == str(corpus / name)

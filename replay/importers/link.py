@@ -1,0 +1,181 @@
+"""Model calls of one trace as conversations: a call goes on from the one whose request and reply begin its own.
+
+Ids and the spelling of arguments do not count: instrumentations write them differently in a reply and in the next
+request. A request may also hold only what is new, where the server keeps the history.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+from msgspec import Struct
+
+from kernel.canonical import canonical_json
+from kernel.errors import TraceError
+from kernel.messages import Message
+from kernel.span import Span
+from replay.importers.messages import SourceMessage, read_message
+from replay.importers.shapes import decoded
+from replay.importers.spans import ModelCall
+
+_PREVIOUS = (
+    "gen_ai.conversation.id",
+    "gen_ai.openai.request.previous_response_id",
+    "gen_ai.request.previous_response_id",
+)
+
+
+class Heard(Struct, kw_only=True):
+    """A model call with its messages read. `lost` says why its content is not whole, or is ""."""
+
+    call: ModelCall
+    request: list[SourceMessage | None]
+    reply: SourceMessage | None
+    lost: str = ""
+
+
+class Chain(Struct, kw_only=True):
+    """Calls that share a history. `messages` are all up to the last reply; `at` has the place of each call's reply.
+    `kept_by_server` tells that some request held only what was new."""
+
+    calls: list[Heard]
+    messages: list[SourceMessage]
+    at: list[int]
+    kept_by_server: bool = False
+
+
+def without_nested(calls: Sequence[ModelCall], spans: Mapping[str, Span], roles: Mapping[str, str]) -> list[ModelCall]:
+    """One call for each that was traced twice, by a framework and the client below it: the one that tells more, else
+    the one nearer to the wire. A call below a tool or an agent of another is a call of its own."""
+    by_id = {call.span.span_id: call for call in calls}
+    groups: dict[str, list[ModelCall]] = {}
+    for call in calls:
+        top, parent, seen = call.span.span_id, call.span.parent_id, {call.span.span_id}
+        while (
+            parent is not None and parent in spans and parent not in seen and roles.get(parent) not in ("tool", "agent")
+        ):
+            seen.add(parent)
+            top = parent if parent in by_id else top
+            parent = spans[parent].parent_id
+        groups.setdefault(top, []).append(call)
+    kept = [_best(by_id[top], group) for top, group in groups.items()]
+    order = {call.span.span_id: index for index, call in enumerate(calls)}
+    return sorted(kept, key=lambda call: (call.span.start_ns, order[call.span.span_id]))
+
+
+def _best(top: ModelCall, group: Sequence[ModelCall]) -> ModelCall:
+    """`group` is in the order of the file; of equally good ones the last to start is the innermost."""
+    whole = [call for call in group if call.messages and call.reply is not None and not call.lost]
+    if top in whole and len(whole) > 2:
+        return top
+    return max(whole or [top], key=lambda call: call.span.start_ns)
+
+
+def heard(call: ModelCall, file: str) -> Heard:
+    """Read the messages of a call; what cannot be read makes it a call without content, and says why."""
+    place = f"span {call.span.span_id}"
+    try:
+        request = [
+            None if data is None else read_message(data, file, f"{place}, message {index}")
+            for index, data in enumerate(call.messages or ())
+        ]
+        reply = None if call.reply is None else read_message(call.reply, file, f"{place}, reply")
+    except TraceError as error:
+        return Heard(call=call, request=[], reply=None, lost=str(error).removeprefix(f"{file}: "))
+    lost = call.lost or ("" if request else "the span holds no messages")
+    return Heard(call=call, request=request, reply=reply, lost=f"{place}: {lost}" if lost else "")
+
+
+def link(calls: Sequence[Heard]) -> tuple[list[Chain], list[Heard]]:
+    """Chains in the order of their first call, and the calls whose content is not whole."""
+    chains: list[Chain] = []
+    lost: list[Heard] = []
+    for call in calls:
+        if call.lost:
+            lost.append(call)
+            continue
+        before = next((chain for chain in reversed(chains) if _begins_with(chain, call)), None)
+        before = before or next((chain for chain in reversed(chains) if _goes_on(chain, call)), None)
+        if before is None:
+            if None in call.request:
+                lost.append(msgspec.structs.replace(call, lost=_hole(call)))
+                continue
+            before = Chain(calls=[], messages=[], at=[])
+            chains.append(before)
+        rest = call.request[len(before.messages) :]
+        if before.calls and not _begins_with(before, call):
+            before.kept_by_server, rest = True, call.request
+        if None in rest:
+            lost.append(msgspec.structs.replace(call, lost=_hole(call)))
+            continue
+        before.messages.extend(_with_ids_of(before, call, [message for message in rest if message is not None]))
+        before.calls.append(call)
+        before.at.append(len(before.messages))
+        if call.reply is not None:
+            before.messages.append(call.reply)
+    return chains, lost
+
+
+def _hole(call: Heard) -> str:
+    return f"span {call.call.span.span_id}: message {call.request.index(None)} of the request is missing"
+
+
+def _goes_on(chain: Chain, call: Heard) -> bool:
+    """Whether a request is only what is new after a chain: it answers its calls, or names its last response."""
+    last, first = chain.calls[-1], call.request[0]
+    if last.reply is None or first is None or first.message.role == "system":
+        return False
+    if first.message.role == "tool":
+        return first.message.tool_call_id in [c.id for c in last.reply.message.tool_calls if c.id]
+    names = [call.call.span.attributes.get(key) for key in _PREVIOUS]
+    return last.call.response_id is not None and last.call.response_id in names
+
+
+def _begins_with(chain: Chain, call: Heard) -> bool:
+    """Whether a request begins with all messages of a chain, and holds more."""
+    known = chain.messages
+    if chain.calls[-1].reply is None or len(call.request) <= len(known):
+        return False
+    return all(
+        _alike(one.message, None if other is None else other.message)
+        for one, other in zip(known, call.request, strict=False)
+    )
+
+
+def _alike(known: Message, given: Message | None) -> bool:
+    """Whether a message of a request is the known one. A missing one can only be a reply, which its span tells."""
+    if given is None:
+        return known.role == "assistant"
+    if known.role != given.role or known.content.strip() != given.content.strip():
+        return False
+    return len(known.tool_calls) == len(given.tool_calls) and all(
+        one.name == other.name and canonical_arguments(one.arguments) == canonical_arguments(other.arguments)
+        for one, other in zip(known.tool_calls, given.tool_calls, strict=True)
+    )
+
+
+def canonical_arguments(arguments: object) -> str:
+    """Arguments as canonical JSON, whether they came as text or as an object."""
+    return canonical_json(decoded(arguments))
+
+
+def _with_ids_of(chain: Chain, call: Heard, messages: list[SourceMessage]) -> list[SourceMessage]:
+    """The messages behind a known reply, their call ids as that reply has them; an id of no call is left out."""
+    if not chain.calls:
+        return messages
+    reply = chain.messages[-1].message
+    again = call.request[len(chain.messages) - 1] if len(call.request) >= len(chain.messages) else None
+    theirs = [] if again is None else [c.id for c in again.message.tool_calls]
+    ours = [c.id for c in reply.tool_calls]
+    names = dict(zip(theirs, ours, strict=False)) if len(set(theirs)) == len(theirs) else {}
+    out: list[SourceMessage] = []
+    behind = True
+    for found in messages:
+        message = found.message
+        behind = behind and message.role == "tool"
+        if behind and message.tool_call_id is not None and message.tool_call_id not in ours:
+            known = names.get(message.tool_call_id)
+            found = msgspec.structs.replace(found, message=msgspec.structs.replace(message, tool_call_id=known))
+        out.append(found)
+    return out

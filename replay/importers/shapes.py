@@ -1,0 +1,259 @@
+"""Messages in the spellings of other frameworks, as chat-format messages `{"role", "content", "tool_calls", …}`.
+
+Read: OpenAI chat and Responses, the parts of the OpenTelemetry GenAI conventions, Google, Anthropic, LangChain (typed
+and serialised) and the Vercel AI SDK. What is no text, call or result is passed on for `read_message` to refuse.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from kernel.canonical import compact_json, to_jsonable
+
+Chat = dict[str, Any]
+
+_ROLES = {"model": "assistant", "ai": "assistant", "bot": "assistant", "human": "user"}
+_LANGCHAIN = {
+    "human": "user",
+    "ai": "assistant",
+    "AIMessageChunk": "assistant",
+    "system": "system",
+    "tool": "tool",
+    "function": "tool",
+}
+_TEXT = ("text", "input_text", "output_text")
+_CALL = ("tool_call", "tool-call", "tool_use", "function_call")
+_RESULT = ("tool_call_response", "tool-result", "tool_result", "function_response")
+_REASONING = ("reasoning", "thinking")
+
+
+def decoded(value: Any, levels: int = 2) -> Any:
+    """A value that may be JSON text, or JSON text of JSON text; what is no JSON container stays as it is."""
+    for _ in range(levels):
+        if not isinstance(value, str) or value.lstrip()[:1] not in ("[", "{", '"'):
+            return value
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError):
+            return value
+    return value
+
+
+def messages_of(blob: Any) -> list[Chat] | None:
+    """The messages of a request, however it is wrapped; None where it holds none."""
+    value = decoded(blob)
+    if isinstance(value, list):
+        if value and isinstance(value[0], list):
+            value = value[0]
+        if not value or not all(isinstance(item, dict) for item in value):
+            return None
+        return [chat for item in value if not _is_definition(item) for chat in to_chat(item)]
+    if not isinstance(value, dict):
+        return None
+    if "contents" in value:
+        config: Any = value.get("config")
+        config = config if isinstance(config, dict) else value
+        return _with_system(config.get("system_instruction"), messages_of(value["contents"]))
+    if "messages" in value:
+        return _with_system(value.get("system"), messages_of(value["messages"]))
+    if "input" in value:
+        given = value["input"]
+        inner = [{"role": "user", "content": given}] if isinstance(given, str) else messages_of(given)
+        return _with_system(value.get("instructions"), inner)
+    return to_chat(value) if "role" in value else None
+
+
+def reply_of(blob: Any) -> Chat | None:
+    """The assistant message of a response, however it is wrapped, with its `finish_reason`; None if there is none."""
+    value = decoded(blob)
+    if isinstance(value, list):
+        return _merged([chat for item in value if isinstance(item, dict) for chat in to_chat(item)])
+    if not isinstance(value, dict):
+        return None
+    if isinstance(value.get("choices"), list) and value["choices"]:
+        choice = value["choices"][0]
+        return (
+            _finished(_merged(to_chat(choice["message"])), choice) if isinstance(choice.get("message"), dict) else None
+        )
+    if isinstance(value.get("generations"), list) and value["generations"]:
+        first = value["generations"][0]
+        first = first[0] if isinstance(first, list) and first else first
+        return _merged(to_chat(first["message"])) if isinstance(first, dict) and "message" in first else None
+    if isinstance(value.get("content"), dict):
+        return _finished(_merged(to_chat(value["content"])), value)
+    if isinstance(value.get("output"), list):
+        return reply_of(value["output"])
+    if isinstance(value.get("messages"), list):
+        return reply_of(value["messages"])
+    return _finished(_merged(to_chat(value)), value) if {"role", "parts", "kwargs", "type"} & set(value) else None
+
+
+def to_chat(data: Chat) -> list[Chat]:
+    """One message as chat messages; more than one where it holds several tool results."""
+    if isinstance(data.get("kwargs"), dict) and isinstance(data.get("id"), list) and data["id"]:
+        spoken_by = str(data["id"][-1]).removesuffix("Chunk").removesuffix("Message").lower()
+        return to_chat({**data["kwargs"], "type": spoken_by})
+    kind = data.get("type")
+    if "role" not in data:
+        if kind == "function_call":
+            return [{"role": "assistant", "content": None, "tool_calls": [_call({**data, "id": data.get("call_id")})]}]
+        if kind == "function_call_output":
+            return [{"role": "tool", "tool_call_id": data.get("call_id"), "content": result_text(data.get("output"))}]
+        if kind == "reasoning":
+            return []
+        if isinstance(kind, str) and kind in _LANGCHAIN:
+            data = {**data, "role": _LANGCHAIN[kind]}
+    role: Any = data.get("role", "assistant" if "parts" in data else None)
+    role = _ROLES.get(role, role) if isinstance(role, str) else role
+    parts = data.get("parts", data.get("content"))
+    base: Chat = {"role": role}
+    calls = [_call(call) for call in _listed_calls(data)]
+    if not isinstance(parts, list):
+        content = result_text(parts) if role == "tool" else parts
+        base |= {"content": content, **_kept(data)}
+        return [{**base, "tool_calls": calls}] if calls else [base]
+    if role == "tool" and not any(isinstance(part, dict) and _part_kind(part) in _RESULT for part in parts):
+        return [{**base, "content": result_text(parts), **_kept(data)}]
+    return _from_parts(base | _kept(data), parts, calls)
+
+
+def _from_parts(base: Chat, parts: list[Any], calls: list[Chat]) -> list[Chat]:
+    text: list[Any] = []
+    reasoning: list[str] = []
+    results: list[Chat] = []
+    for part in parts:
+        kind = _part_kind(part) if isinstance(part, dict) else None
+        if kind in _TEXT:
+            text.append({"type": "text", "text": part.get("text", part.get("content", ""))})
+        elif kind in _REASONING:
+            reasoning.append(str(part.get("content") or part.get("text") or part.get("thinking") or ""))
+        elif kind in _CALL:
+            calls.append(_call(part))
+        elif kind in _RESULT:
+            results.append(_result(part))
+        else:
+            text.append(part)
+    if results and not text and not calls:
+        return results
+    content: Any = text
+    if all(isinstance(part, dict) and part.get("type") == "text" for part in text):
+        content = "".join(str(part["text"]) for part in text) if text else None
+    message = {**base, "content": content}
+    if reasoning:
+        message["reasoning_content"] = "".join(reasoning)
+    if calls:
+        message["tool_calls"] = calls
+    return [*results, message]
+
+
+def _part_kind(part: Chat) -> str | None:
+    kind = part.get("type")
+    if isinstance(kind, str):
+        return kind
+    return next((key for key in ("function_call", "function_response", "text") if part.get(key) is not None), None)
+
+
+def _call(data: Chat) -> Chat:
+    """A call as `{"id", "function": {"name", "arguments"}}` with the arguments as text."""
+    wrapped = data.get("tool_call", data)
+    inner = wrapped.get("function") or wrapped.get("function_call") or wrapped
+    name = inner.get("name", inner.get("toolName")) if isinstance(inner, dict) else None
+    found = (
+        next((inner[k] for k in ("arguments", "args", "input") if k in inner), None)
+        if isinstance(inner, dict)
+        else None
+    )
+    arguments = found if isinstance(found, str) else compact_json(to_jsonable(found)) if found is not None else "{}"
+    call_id = wrapped.get("id") or wrapped.get("toolCallId") or (inner.get("id") if isinstance(inner, dict) else None)
+    return {"id": call_id or "", "function": {"name": name, "arguments": arguments}}
+
+
+def _result(part: Chat) -> Chat:
+    inner = part["function_response"] if isinstance(part.get("function_response"), dict) else part
+    keys = ("response", "result", "output", "content")
+    value = next((inner[key] for key in keys if inner.get(key) is not None), "")
+    call_id = inner.get("id") or inner.get("toolCallId") or inner.get("tool_use_id") or inner.get("tool_call_id")
+    name = inner.get("name") or inner.get("toolName")
+    message: Chat = {"role": "tool", "content": result_text(value)}
+    return {**message, **({"tool_call_id": call_id} if call_id else {}), **({"name": name} if name else {})}
+
+
+def result_text(value: Any) -> str:
+    """A tool's result as the text that a model is shown: text as it is, text parts joined, else compact JSON."""
+    if isinstance(value, str):
+        return value
+    if value is None:
+        return ""
+    if isinstance(value, dict) and value.get("type") in ("text", "json", "error-text") and "value" in value:
+        return result_text(value["value"])
+    if isinstance(value, list) and value and all(isinstance(p, dict) and isinstance(p.get("text"), str) for p in value):
+        return "".join(part["text"] for part in value)
+    return compact_json(to_jsonable(value))
+
+
+def _listed_calls(data: Chat) -> list[Chat]:
+    more = data.get("additional_kwargs")
+    for found in (data.get("tool_calls"), more.get("tool_calls") if isinstance(more, dict) else None):
+        found = decoded(found)
+        if isinstance(found, list) and found:
+            return [call for call in found if isinstance(call, dict)]
+    return [{"function": data["function_call"]}] if isinstance(data.get("function_call"), dict) else []
+
+
+def _kept(data: Chat) -> Chat:
+    """What belongs to a message besides its content."""
+    names = ("tool_call_id", "name", "refusal", "reasoning_content", "finish_reason")
+    out = {name: data[name] for name in names if isinstance(data.get(name), str)}
+    if "tool_call_id" not in out and isinstance(data.get("id"), str) and data.get("role") == "tool":
+        out["tool_call_id"] = data["id"]
+    return out
+
+
+def _is_definition(item: Chat) -> bool:
+    """A tool definition that a tracer put among the messages."""
+    content = item.get("content")
+    return item.get("role") == "tool" and isinstance(content, dict) and content.get("type") == "function"
+
+
+def _with_system(system: Any, messages: list[Chat] | None) -> list[Chat] | None:
+    if messages is None or not system:
+        return messages
+    text = system if isinstance(system, str) else None
+    if isinstance(system, dict):
+        system = system.get("parts", [system])
+    if isinstance(system, list):
+        made = _from_parts({"role": "system"}, system, [])
+        return [*made, *messages]
+    return [{"role": "system", "content": text}, *messages]
+
+
+def system_messages(value: Any) -> list[Chat]:
+    """System instructions that stand apart from the messages."""
+    return _with_system(decoded(value), []) or []
+
+
+def _merged(chats: list[Chat]) -> Chat | None:
+    """Several output messages as the one reply that they are."""
+    own = [chat for chat in chats if chat.get("role") in ("assistant", None)]
+    if not own:
+        return None
+    if len(own) == 1:
+        return {**own[0], "role": "assistant"}
+    merged: Chat = {
+        "role": "assistant",
+        "content": "".join(c["content"] for c in own if isinstance(c.get("content"), str)),
+    }
+    calls = [call for chat in own for call in chat.get("tool_calls", ())]
+    if calls:
+        merged["tool_calls"] = calls
+    for name in ("finish_reason", "reasoning_content", "refusal"):
+        found = [chat[name] for chat in own if chat.get(name)]
+        if found:
+            merged[name] = found[-1]
+    return merged
+
+
+def _finished(chat: Chat | None, around: Chat) -> Chat | None:
+    reason = around.get("finish_reason")
+    return {**chat, "finish_reason": reason} if chat is not None and isinstance(reason, str) else chat
