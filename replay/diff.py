@@ -18,8 +18,8 @@ from replay.literal import line, literal
 from replay.recording import Recording
 from replay.render import View, arguments, title
 
-_MOMENTARY = ("/elapsed_ns", "/id", "/response_id", "/digest")
-"""Where two live runs always differ: times, and the ids providers make up."""
+_MOMENTARY = ("/elapsed_ns", "/id", "/key", "/token")
+"""Where two live runs always differ: times, ids that providers make up, and what is derived from the run's own id."""
 
 _IDENTITY = ("run_id", "conversation_id", "turn", "masked", "resumes", "source", "absent")
 _SHOWN_PER_STEP = 4
@@ -105,21 +105,15 @@ def _pair(one: Run, other: Run, left: Step | None, right: Step | None, turn: int
     found: tuple[Divergence, ...] = ()
     if left != right:
         marks = one.marks[left.index - 1 : left.index] if left.index <= len(one.marks) else ()
-        was = Run(head=one.head, steps=(_aligned(left),), marks=marks)
-        now = Run(head=other.head, steps=(_aligned(right),))
+        was = Run(head=one.head, steps=(left,), marks=marks)
+        now = Run(head=other.head, steps=(right,))
         found = tuple(msgspec.structs.replace(d, step=left.index) for d in compare(was, now, turn=turn) if _counts(d))
     return Pair(turn=turn, a=left.index, b=right.index, summary=_summary(left), differences=found)
 
 
-def _aligned(step: Step) -> Step:
-    """A step whose request is told by what is new in it: how much came before depends on other steps."""
-    if step.chat is None:
-        return step
-    return msgspec.structs.replace(step, chat=msgspec.structs.replace(step.chat, kept=0, digest=""))
-
-
 def _counts(divergence: Divergence) -> bool:
-    return not divergence.path.endswith(_MOMENTARY) and divergence.kind != "budget"
+    """Requests follow from settings, replies and results, each of which is compared where it arises."""
+    return divergence.kind not in ("request", "budget") and not divergence.path.endswith(_MOMENTARY)
 
 
 def _action(step: Step) -> str:
@@ -200,13 +194,13 @@ def diff_lines(diff: Diff, view: View) -> Iterator[str]:
         yield from _sides(divergence.recorded, divergence.observed, view)
     yield ""
     if diff.same:
-        yield f"{paint('good', 'SAME')}  settings, steps and ends are equal; ids and times were not compared"
+        yield f"{paint('good', 'SAME')}  settings, steps and ends are equal; ids, times and usage were not compared"
     else:
         changed = sum(bool(pair.a and pair.b and pair.differences) for pair in diff.pairs)
         only = [sum(not pair.b for pair in diff.pairs), sum(not pair.a for pair in diff.pairs)]
         yield (
-            f"{paint('bad', 'DIFFERENT')}  {len(diff.settings)} settings; steps: {changed} changed, "
-            f"{only[0]} only in A, {only[1]} only in B; {len(diff.ends)} in how they end"
+            f"{paint('bad', 'DIFFERENT')}  settings: {len(diff.settings)}; steps: {changed} changed, "
+            f"{only[0]} only in A, {only[1]} only in B; ends: {len(diff.ends)}"
         )
 
 

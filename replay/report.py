@@ -17,7 +17,7 @@ from replay.divergence import DRIFT, Divergence
 from replay.literal import cut, line, literal, wrap
 from replay.play import ReplayResult
 from replay.recording import Recording
-from replay.render import View, step_lines, title, tree, usage_words
+from replay.render import View, step_lines, title, tree, usage_words, value_text
 
 LAYERS = ("requests", "decisions", "calls", "results", "observations", "guard", "feedback", "budget", "stop")
 """What a replay compares where it was recorded."""
@@ -156,7 +156,8 @@ def report(
         yield from heading(result.recording, view)
         yield from _runs(result, view)
         yield ""
-    yield _verdict_line(result, view, named=brief)
+    if not brief or result.verdict == "not_checked":
+        yield _verdict_line(result, view, named=brief)
     yield from _evidence(result, view)
     yield from _emitted(emitted, view)
     if command := next_command(result, options):
@@ -215,8 +216,7 @@ def place(divergence: Divergence, recording: Recording | None) -> str:
 def _values(divergence: Divergence, view: View) -> Iterator[str]:
     room = max(20, view.columns - 12)
     if _is_words(divergence):
-        recorded, observed, remark = str(divergence.recorded), str(divergence.observed), ""
-        recorded, observed = line(recorded, 4 * room), line(observed, 4 * room)
+        recorded, observed, remark = _words(divergence.recorded, room), _words(divergence.observed, room), ""
     else:
         recorded, observed, remark = contrast(divergence.recorded, divergence.observed, room)
     yield from _wrapped("recorded", recorded, view, style="good")
@@ -227,10 +227,11 @@ def _values(divergence: Divergence, view: View) -> Iterator[str]:
 
 def _is_words(divergence: Divergence) -> bool:
     """Whether the values are our own words rather than the trace's."""
-    both = (divergence.recorded, divergence.observed)
-    if not all(isinstance(value, (str, int)) for value in both):
-        return False
     return divergence.kind in ("missing", "content") or (divergence.kind == "stop" and divergence.path != "/detail")
+
+
+def _words(value: Any, room: int) -> str:
+    return line(value, 4 * room) if isinstance(value, str) else cut(value_text(value), 4 * room)
 
 
 def _cause(divergence: Divergence) -> str:
@@ -327,12 +328,10 @@ def _verdict_line(result: ReplayResult, view: View, *, named: bool) -> str:
         file = literal(result.recording.file)
         return f"{word}  {file}: {text}" if file else f"{word}  {text}"
     if named:
-        file = literal(result.recording.file)
-        if result.verdict == "same":
-            recorded = [recorded.run for recorded in result.recording.runs]
-            steps, stop = _plural(_steps(recorded), "step"), _stop(recorded) or "cut short"
-            return f"{word}  {file}  {literal(result.recording.agent)}  {steps}, {stop}; {_served(result)}"
-        return f"{word}  {file}  {MEANINGS[result.verdict]}"
+        file, recorded = literal(result.recording.file), [recorded.run for recorded in result.recording.runs]
+        steps, stop = _plural(_steps(recorded), "step"), _stop(recorded) or "cut short"
+        agent, trace = literal(result.recording.agent), literal(result.recording.trace_id[:8])
+        return f"{word}  {file}  {agent}  trace {trace}  {steps}, {stop}; {_served(result)}"
     return f"{word}  {MEANINGS[result.verdict]}"
 
 

@@ -53,6 +53,7 @@ def show_file(
     def work() -> None:
         for count, recording in enumerate(recordings(file, trace_id=trace_id, every=every)):
             turns = _turns(recording, turn)
+            _must_have(step, recording, turns)
             if form == "json":
                 runs = [msgspec.to_builtins(recorded.run) for _, recorded in turns]
                 shown.append({"trace_id": recording.trace_id, "agent": recording.agent, "file": file, "runs": runs})
@@ -75,15 +76,22 @@ def _turns(recording: Recording, turn: int | None) -> list[tuple[int, RecordedRu
     if turn is None:
         return turns
     if turn > len(turns):
-        raise click.UsageError(f"{recording.file} has {len(turns)} turns, there is no turn {turn}.")
+        has = "1 turn" if len(turns) == 1 else f"{len(turns)} turns"
+        raise click.UsageError(f"{recording.file} has {has}, there is no turn {turn}.")
     return [turns[turn - 1]]
+
+
+def _must_have(step: int | None, recording: Recording, turns: Sequence[tuple[int, RecordedRun]]) -> None:
+    indexes = [one.index for _, recorded in turns for one in recorded.run.steps]
+    if step is not None and step not in indexes:
+        has = f"steps {min(indexes)} to {max(indexes)}" if indexes else "no steps"
+        raise click.UsageError(f"{recording.file} has {has}, there is no step {step}.")
 
 
 def _shown(
     recording: Recording, turns: Sequence[tuple[int, RecordedRun]], step: int | None, view: View
 ) -> Iterator[str]:
     yield from heading(recording, view)
-    found = False
     for number, recorded in turns:
         run = recorded.run
         if step is None:
@@ -91,11 +99,7 @@ def _shown(
             continue
         for at, one in enumerate(run.steps):
             if one.index == step:
-                found = True
                 yield from step_detail(one, run.marks[at] if at < len(run.marks) else None, view)
-    if step is not None and not found:
-        most = max((len(recorded.run.steps) for _, recorded in turns), default=0)
-        raise click.UsageError(f"{recording.file} has {most} steps, there is no step {step}.")
 
 
 def check_files(*, files: Sequence[str], form: str, trace_id: str | None, every: bool, verbose: bool) -> int:

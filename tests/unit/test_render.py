@@ -5,7 +5,7 @@ from __future__ import annotations
 import unicodedata
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kernel.run import (
@@ -25,6 +25,8 @@ from replay.contrast import contrast
 from replay.divergence import ABSENT
 from replay.literal import cut, line, literal, quoted, width_of, wrap
 from replay.render import Paint, View, step_detail, step_lines, tree, value_text
+from replay.report import run_lines
+from tests.helpers import runs
 
 HOSTILE = "\x1b[31mred\x1b]8;;http://x\x07 \x9b2J \u202etxt\u2066 \u200b\ud800\r\n\tend"
 any_text = st.text(st.characters(codec=None))
@@ -215,3 +217,12 @@ def test_colours_change_nothing_but_colours() -> None:
 @given(json_values)
 def test_any_value_is_shown_on_one_harmless_line(value: object) -> None:
     assert value_text(value).isprintable()
+
+
+@given(runs())
+@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+def test_any_run_is_shown_harmlessly(run: Run) -> None:
+    for text in run_lines(run, View(columns=60)):
+        assert text.isprintable()
+    for step in run.steps:
+        assert all(text.isprintable() for text in step_detail(step, None, View(columns=60)))
