@@ -83,7 +83,7 @@ def _step(step: Step, turn: int, recorded: RecordedRun) -> StepCheck:
         reply=_of(chat is not None and (chat.reply is not None or bool(chat.attempts)), gone),
         decision=_decided(step, gone),
         results=_results(step, last),
-        budget=_of(step.budget is not None, gone),
+        budget="none" if "budget" in run.head.absent else _of(step.budget is not None, gone),
         problems=found,
     )
 

@@ -11,7 +11,6 @@ import click
 from kernel.agent import Agent
 
 Agents = Agent | dict[str, Agent]
-_FORM = "write --agent MODULE:OBJECT, such as app.agents:ops"
 
 
 def load_agent(reference: str) -> Agents:
@@ -20,9 +19,23 @@ def load_agent(reference: str) -> Agents:
     Raises:
         click.UsageError: there is no such module or object, or it is no agent.
     """
+    return _as_agents(_named(reference, "--agent"), reference)
+
+
+def load_model(reference: str) -> Any:
+    """The live model that a reference names: a `Model`, or a function `prompt -> text`. Raises `click.UsageError`."""
+    found = _named(reference, "--llm")
+    if not callable(found) and not hasattr(found, "complete"):
+        raise click.UsageError(
+            f"--llm {reference} is {type(found).__name__}; it must be a Model or a function prompt -> text."
+        )
+    return found
+
+
+def _named(reference: str, option: str) -> Any:
     module_name, colon, path = reference.partition(":")
     if not colon or not module_name or not path:
-        raise click.UsageError(f"--agent {reference}: {_FORM}.")
+        raise click.UsageError(f"{option} {reference}: write {option} MODULE:OBJECT, such as app.agents:ops.")
     if "" not in sys.path:
         sys.path.insert(0, "")
     try:
@@ -30,18 +43,18 @@ def load_agent(reference: str) -> Agents:
     except ModuleNotFoundError as error:
         if error.name is not None and (module_name == error.name or module_name.startswith(error.name + ".")):
             raise click.UsageError(
-                f"--agent {reference}: there is no module {error.name} in the working directory or installed."
+                f"{option} {reference}: there is no module {error.name} in the working directory or installed."
             ) from None
-        raise click.UsageError(f"--agent {reference}: importing {module_name} failed: {error}.") from None
+        raise click.UsageError(f"{option} {reference}: importing {module_name} failed: {error}.") from None
     except Exception as error:
         raise click.UsageError(
-            f"--agent {reference}: importing {module_name} failed: {type(error).__name__}: {error}."
+            f"{option} {reference}: importing {module_name} failed: {type(error).__name__}: {error}."
         ) from None
     for name in path.split("."):
         if not hasattr(found, name):
-            raise click.UsageError(f"--agent {reference}: {module_name} has no {path}. It has {_names(found)}.")
+            raise click.UsageError(f"{option} {reference}: {module_name} has no {path}. It has {_names(found)}.")
         found = getattr(found, name)
-    return _as_agents(found, reference)
+    return found
 
 
 def agent_for(agents: Agents | None, recorded: str) -> Agent | None:

@@ -252,6 +252,70 @@ def import_(**options: Any) -> int:
     return import_traces(**options)
 
 
+def _going_on(function: F) -> F:
+    """Options of the verbs that go on live."""
+    for option in (
+        click.option("--trace", "trace_id", metavar="ID", help="The trace with this id, where FILE holds several."),
+        click.option("-o", "--output", metavar="OUT", help="Where the new trace goes.  [default: beside FILE]"),
+        click.option(
+            "--llm", metavar="MODULE:OBJECT", help="The live model.  [default: OPENAI_BASE_URL, OPENAI_API_KEY, MODEL]"
+        ),
+        click.option("--agent", required=True, metavar="MODULE:OBJECT", help="The agent that goes on."),
+        click.option(
+            "--format", "form", type=click.Choice(["text", "json"]), default="text", help="Form of the report."
+        ),
+    ):
+        function = option(function)
+    return function
+
+
+@cli.command(short_help="Play a recording up to a step, change something, go on live.")
+@click.argument("file")
+@click.option("--step", required=True, type=click.IntRange(min=1), help="The first step that is live.")
+@_going_on
+@click.option("--system", metavar="TEXT", help="Another system prompt; @FILE reads it from a file.")
+@click.option("--task", metavar="TEXT", help="Another task; @FILE reads it from a file.")
+@click.option(
+    "--result",
+    "results",
+    multiple=True,
+    metavar="STEP[.POSITION]=JSON",
+    help="Another result for a recorded call; text that is no JSON is taken as it is.",
+)
+@click.option("--allow", multiple=True, metavar="TOOL", help="Let this tool with side effects run; others are denied.")
+def fork(**options: Any) -> int:
+    """Play FILE up to a step, change something, and go on live. The original stays as it is.
+
+    \b
+    replay fork run.trace.json --step 3 --agent app:agent
+    replay fork run.trace.json --step 3 --agent app:agent --result 2='"pool is fine"'
+    replay fork run.trace.json --step 1 --agent app:agent --system @new-prompt.txt
+
+    \b
+    Exit status: 0 the new run finished; 1 it was stopped; 2 it cannot be forked so; 3 FILE is unusable.
+    """
+    from replay.cli.going_on import fork_file
+
+    return fork_file(**options)
+
+
+@cli.command(short_help="Go on with a run that was cut short.")
+@click.argument("file")
+@_going_on
+def resume(**options: Any) -> int:
+    """Go on with a run that was cut short, from where its trace or journal ends.
+
+    \b
+    replay resume run.trace.journal --agent app:agent
+
+    \b
+    Exit status: 0 the run finished; 1 it was stopped; 2 it cannot be resumed; 3 FILE is unusable.
+    """
+    from replay.cli.going_on import resume_file
+
+    return resume_file(**options)
+
+
 def main(args: Sequence[str] | None = None) -> None:
     """Run the command and exit with its status. No bad input ends in a traceback."""
     try:

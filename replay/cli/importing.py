@@ -7,12 +7,11 @@ from pathlib import Path
 
 import click
 
-from kernel.errors import TracefirstError
+from kernel.errors import ConfigError, TracefirstError
 from kernel.journal import SUFFIX
 from replay.cli import output
 from replay.cli.app import SAME, UNUSABLE
 from replay.cli.files import message_of
-from replay.emit import recording_spans, resource_of, write
 from replay.recording import Recording
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.-]+")
@@ -29,11 +28,21 @@ def import_traces(*, file: str, output: str, trace_id: str | None, every: bool) 
         return UNUSABLE
     for recording in found:
         path = _target(output, recording, several=len(found) > 1)
-        write(path, recording_spans(recording), resource_of(recording))
+        _save(recording, path)
         steps = sum(len(recorded.run.steps) for recorded in recording.runs)
         _say(f"{path}  {recording.agent}  {steps} {'step' if steps == 1 else 'steps'}")
     _say(f"next  replay check {output if len(found) == 1 else output + '/'}")
     return SAME
+
+
+def _save(recording: Recording, path: Path) -> None:
+    from replay.importers import save
+
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        save(recording, path)
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be written: {error.strerror or error}") from None
 
 
 def _chosen(file: str, trace_id: str | None, every: bool) -> list[Recording]:

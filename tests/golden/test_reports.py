@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -52,7 +54,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
     return command
 
 
-@pytest.mark.parametrize("verb", ["", "show", "check", "diff", "stats", "scan", "import"])
+@pytest.mark.parametrize("verb", ["", "show", "check", "diff", "stats", "scan", "import", "fork", "resume"])
 def test_help(verb: str, run: Run, snapshot: SnapshotAssertion) -> None:
     assert run(*filter(None, (verb, "--help"))) == snapshot
 
@@ -190,3 +192,40 @@ def test_stats(run: Run, snapshot: SnapshotAssertion) -> None:
     record("other.trace.json", SCRIPT, todays_agents.hurried)
     assert run("stats", ".") == snapshot(name="text")
     assert run("stats", ".", "--format", "json") == snapshot(name="json")
+
+
+GO_ON = ("--agent", f"{AGENTS}:recorded", "--llm", f"{AGENTS}:finishing")
+
+
+def untimed(text: str) -> str:
+    """A report on a live run without what was used, for that has a real clock in it."""
+    return re.sub(r" +[\d,]+ in [\d,]+ out · .*", "", text)
+
+
+def test_fork(run: Run, snapshot: SnapshotAssertion) -> None:
+    """What is played, what is changed, and how it ends live; the new trace is a recording of its own."""
+    args = ("fork", "run.trace.json", "--step", "3", *GO_ON, "--result", '2="the gateway is down"')
+    assert untimed(run(*args)) == snapshot(name="forked")
+    assert run(*args) == snapshot(name="never overwrites")
+    assert run("run.fork3.trace.json").startswith("exit 0")
+    assert run("fork", "run.trace.json", "--step", "99", *GO_ON, "-o", "x.trace.json") == snapshot(name="no such step")
+
+
+def test_resume(run: Run, snapshot: SnapshotAssertion) -> None:
+    with pytest.raises(asyncio.CancelledError):
+        record("cut.trace.json", [*SCRIPT[:2], asyncio.CancelledError()])
+    assert untimed(run("resume", "cut.trace.json", *GO_ON)) == snapshot(name="resumed")
+    assert run("resume", "run.trace.json", *GO_ON) == snapshot(name="has ended")
+    assert run("resume", "gone.trace.journal", *GO_ON) == snapshot(name="no file")
+
+
+def test_import(run: Run, snapshot: SnapshotAssertion) -> None:
+    chat = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "hello"}]
+    Path("chat.json").write_text(json.dumps({"messages": chat}))
+    Path("chats.jsonl").write_text("\n".join(json.dumps({"messages": chat, "id": i}) for i in range(2)))
+    assert run("import", "chat.json", "-o", "new/chat.trace.json") == snapshot(name="one")
+    assert run("check", "new/chat.trace.json") == snapshot(name="checked")
+    assert run("import", "chats.jsonl", "-o", "new") == snapshot(name="several need a choice")
+    assert run("import", "chats.jsonl", "-o", "new", "--all") == snapshot(name="several")
+    Path("bad.json").write_text("{}")
+    assert run("import", "bad.json", "-o", "new") == snapshot(name="unusable")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kernel import Agent, Budget, ToolRegistry
+from tests.helpers import act
 
 SYSTEM = "You find root causes.\nName the evidence. " + "Be brief. " * 20
 BUDGET = Budget(max_steps=8)
@@ -45,3 +46,9 @@ def made() -> Agent:
 
 def broken() -> Agent:
     raise RuntimeError("no settings")
+
+
+def finishing(prompt: str) -> str:
+    """A live model that ends the run with what it was shown last."""
+    last = prompt.rsplit("Observation: ", 1)[-1].split("\n\nassistant:")[0]
+    return act("finish", answer=f"seen: {last}")
