@@ -158,9 +158,7 @@ class Dispatcher:
         if seen is None:
             return None
         text = self._texts.say("guard.answered", name=call.name, step=seen.step, text=shown_text(seen.record))
-        return CallRecord(
-            call=call, outcome="duplicate", result=seen.record.result, shown=text, served_by="guard"
-        )
+        return CallRecord(call=call, outcome="duplicate", result=seen.record.result, shown=text, served_by="guard")
 
     async def _approval(
         self, call: Call, tool: Tool, step: int, position: int, estimated_cost: float | None
@@ -272,9 +270,8 @@ def approval_binding(call: Call, step: int, position: int) -> str:
 
 
 def _refusal(call: Call, outcome: Any, kind: str, text: str, approval: Approval | None = None) -> CallRecord:
-    return CallRecord(
-        call=call, outcome=outcome, error=ToolFault(type=kind, message=text), shown=text, approval=approval
-    )
+    """A call that was not run; the error's message is what the model is shown."""
+    return CallRecord(call=call, outcome=outcome, error=ToolFault(type=kind, message=text), approval=approval)
 
 
 def _copy(args: dict[str, Any]) -> dict[str, Any]:

@@ -40,7 +40,7 @@ from kernel.transcript import READ_RANGE
 if TYPE_CHECKING:
     from kernel.archive import Archive
     from kernel.ledger import Ledger
-    from kernel.tracing import Session, Tracing
+    from kernel.tracing import Session
 
 Llm = Model | PromptFunction
 
@@ -358,9 +358,7 @@ class Conversation:
                 session.close()
         return self._result(head, loop, end, session, recorder)
 
-    def _result(
-        self, head: RunHead, loop: Loop, end: RunEnd, session: Session | None, recorder: Any
-    ) -> RunResult:
+    def _result(self, head: RunHead, loop: Loop, end: RunEnd, session: Session | None, recorder: Any) -> RunResult:
         steps = tuple(loop.steps)
         run = Run(head=head, steps=steps, end=end)
         warnings = list(session.warnings()) if session is not None else []
@@ -438,5 +436,3 @@ def _check_budget(budget: Budget) -> None:
         value = getattr(budget, name)
         if value is not None and value <= 0:
             raise ConfigError(f"budget: {name} is {value}, it must be more than 0, or None for no limit")
-
-

@@ -58,8 +58,10 @@ class Reader:
             return value
         if kind is float and isinstance(value, int):
             return float(value)  # type: ignore[return-value]
-        if kind is int and isinstance(value, (str, float)) and str(value).lstrip("-").removesuffix(".0").isdigit():
-            return int(float(value))  # type: ignore[return-value]
+        if kind is int and isinstance(value, float) and value.is_integer():
+            return int(value)  # type: ignore[return-value]
+        if kind is int and isinstance(value, str) and value.removeprefix("-").isdecimal() and len(value) < 4000:
+            return int(value)  # type: ignore[return-value]
         self.problem("unreadable", name, f"is not {kind.__name__}: {value!r:.60}")
         return None
 

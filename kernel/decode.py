@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import pairwise
 from typing import Any
 
 import msgspec
 
 from kernel import semconv as sc
 from kernel.attributes import Problem, Reader
-from kernel.encode import CONFIG_FIELDS, GUARD_OK, USAGE
+from kernel.encode import CONFIG_FIELDS, USAGE
 from kernel.genai import message_from_json, tool_from_json
 from kernel.messages import ModelParams, Reply, Usage
 from kernel.run import (
+    GUARD_OK,
     OUTCOMES,
     STOP_REASONS,
     Approval,
@@ -45,17 +47,23 @@ def decode_run(root: Span | None, spans: Iterable[Span]) -> tuple[Run, tuple[Pro
     steps: dict[int, Span] = {}
     chats: dict[int, Span] = {}
     calls: dict[int, list[Span]] = {}
-    for span in spans:
+    for span in sorted(spans, key=lambda s: (s.start_ns, s.span_id)):
         operation = span.attributes.get(sc.OPERATION)
         index = span.attributes.get(sc.STEP_INDEX)
-        if not isinstance(index, int):
-            continue
-        if operation is None:
-            steps[index] = span
-        elif operation == sc.CHAT:
-            chats[index] = span
+        if not isinstance(index, int) or index < 1:
+            if sc.SEAL in span.attributes:
+                problems.append(_misplaced(span, 0, sc.STEP_INDEX, "the span no longer says which step it belongs to"))
         elif operation == sc.EXECUTE_TOOL:
             calls.setdefault(index, []).append(span)
+        elif operation is None or operation == sc.CHAT:
+            place = steps if operation is None else chats
+            if index in place:
+                message = f"step {index} has this span twice, the other is {place[index].span_id}: it is not read"
+                problems.append(_misplaced(span, index, sc.STEP_INDEX, message))
+            else:
+                place[index] = span
+        elif sc.SEAL in span.attributes:
+            problems.append(_misplaced(span, index, sc.OPERATION, f"{operation!r} is no part of a step"))
     head, end, mark = _decode_root(root, problems)
     done: list[Step] = []
     marks: list[StepMarks] = []
@@ -71,13 +79,17 @@ def decode_run(root: Span | None, spans: Iterable[Span]) -> tuple[Run, tuple[Pro
     return Run(head=head, steps=tuple(done), end=end, mark=mark, marks=tuple(marks)), tuple(problems)
 
 
+def _misplaced(span: Span, step: int, attribute: str, message: str) -> Problem:
+    return Problem(kind="missing", step=step, span_id=span.span_id, attribute=attribute, message=message)
+
+
 def _check_complete(end: RunEnd | None, steps: list[Step], mark: Mark, problems: list[Problem]) -> None:
     counted = [step.index for step in steps]
-    wanted = list(range(1, len(steps) + 1))
-    if counted != wanted:
-        lost = sorted(set(range(1, (counted or [0])[-1] + 1)) - set(counted))
-        message = f"steps {', '.join(map(str, lost))} are missing from the trace"
-        problems.append(Problem(kind="missing", step=lost[0], span_id="", attribute="step", message=message))
+    gaps = [(a + 1, b - 1) for a, b in pairwise([0, *counted]) if b - a > 1]
+    if gaps:
+        lost = ", ".join(f"{first}" if first == last else f"{first} to {last}" for first, last in gaps)
+        message = f"steps {lost} are missing from the trace"
+        problems.append(Problem(kind="missing", step=gaps[0][0], span_id="", attribute="step", message=message))
     if end is None:
         return
     calls = sum(len(step.calls) for step in steps)
@@ -186,7 +198,11 @@ def _decode_step(
     if chat_span is not None:
         chat = _decode_chat(Reader(problems, chat_span, index), chat_span, head, previous)
         chat_mark = _mark(chat_span)
-    call_spans.sort(key=lambda s: s.attributes.get(sc.POSITION) or 0)
+    call_spans.sort(key=_position)
+    for position, call_span in enumerate(call_spans):
+        if call_span.attributes.get(sc.POSITION) != position:
+            message = f"the call is number {position} of its step here: others are missing, added or changed"
+            problems.append(_misplaced(call_span, index, sc.POSITION, message))
     records = tuple(_decode_call(Reader(problems, s, index), s) for s in call_spans)
     step = Step(index=index, chat=chat, calls=records)
     mark = Mark()
@@ -198,6 +214,11 @@ def _decode_step(
         if span.end_ns is not None:
             step = _decode_step_end(Reader(problems, span, index), step, records)
     return step, StepMarks(step=mark, chat=chat_mark, calls=tuple(_mark(s) for s in call_spans))
+
+
+def _position(span: Span) -> int:
+    position = span.attributes.get(sc.POSITION)
+    return position if isinstance(position, int) else 0
 
 
 def _mark(span: Span) -> Mark:

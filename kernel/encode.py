@@ -11,11 +11,11 @@ from kernel.genai import message_to_json, reply_to_json, tool_to_json
 from kernel.messages import ModelParams, Usage
 from kernel.run import (
     FORMAT_VERSION,
+    GUARD_OK,
     Call,
     CallRecord,
     Chat,
     Decision,
-    GuardVerdict,
     Mark,
     Run,
     RunEnd,
@@ -118,12 +118,14 @@ def step_end_attributes(step: Step) -> Attributes:
         out[sc.ERRORS] = step.errors
     if step.budget is not None:
         out[sc.BUDGET_AFTER] = compact_json(step.budget)
-    if step.errors or step.guard.verdict != "ok" or step.refusal is not None:
+    if step.errors or step.guard.verdict != "ok" or step.refusal is not None or torn(step):
         out[sc.FLAGGED] = True
     return out
 
 
-GUARD_OK = GuardVerdict()
+def torn(step: Step) -> bool:
+    """Whether the end of the run tore the step: every other ended step has its budget reading."""
+    return step.budget is None
 
 
 def chat_attributes(index: int, chat: Chat, head: RunHead, previous: Step | None) -> Attributes:
@@ -163,8 +165,9 @@ def chat_end_attributes(chat: Chat) -> Attributes:
         if reply.response_id is not None:
             out[sc.RESPONSE_ID] = reply.response_id
         _usage_attributes(out, reply.usage)
-    elif chat.attempts:
-        out[sc.ERROR_TYPE] = chat.attempts[-1].kind
+    else:
+        if chat.attempts:
+            out[sc.ERROR_TYPE] = chat.attempts[-1].kind
         out[sc.FLAGGED] = True
     return out
 
@@ -258,7 +261,7 @@ def encode_run(run: Run, *, trace_id: str, parent_id: str | None = None) -> list
 def _encode_step(step: Step, marks: StepMarks, previous: Step | None, head: RunHead, root: Span) -> Iterable[Span]:
     span = _child(root, marks.step, sc.STEP, INTERNAL, step_attributes(step.index))
     if marks.step.end_ns is not None:
-        finish_span(span, step_end_attributes(step))
+        finish_span(span, step_end_attributes(step), failed=torn(step))
     yield span
     if step.chat is not None and marks.chat is not None:
         attributes = chat_attributes(step.index, step.chat, head, previous)

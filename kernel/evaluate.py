@@ -86,30 +86,31 @@ def _read_call(call: ToolCall, rules: Rules) -> Call:
         position = fault.position if fault is not None else -1
         found = Fault(rule=fault.rule if fault is not None else "not-an-object", message=message, position=position)
         return Call(name=call.name, id=call.id, raw=valid_text(call.arguments), fault=found)
-    return checked(call.name, _clean(args), rules, id=call.id, raw=call.arguments, repaired=repaired)
+    args = _clean(args, call.arguments)
+    raw = call.arguments if call.arguments != compact_json(args) else None
+    return checked(call.name, args, rules, id=call.id, raw=raw, repaired=repaired)
 
 
-def checked(name: str, args: dict[str, Any], rules: Rules, *, id: str, raw: str, repaired: bool) -> Call:
+def checked(name: str, args: dict[str, Any], rules: Rules, *, id: str, raw: str | None, repaired: bool) -> Call:
     """A call with its arguments coerced and validated; what does not fit becomes its fault."""
     tool = rules.tools.get(name)
-    kept = raw if raw != compact_json(args) else None
     if tool is None:
-        return Call(name=name, args=args, id=id, raw=kept, repaired=repaired)
+        return Call(name=name, args=args, id=id, raw=raw, repaired=repaired)
     if tool.schema.is_valid(args):
         fault = None
         if repaired and tool.spec.side_effect:
             fault = Fault(rule="repaired", message=rules.texts.say("tool.repaired", name=name))
-        return Call(name=name, args=args, id=id, raw=kept, repaired=repaired, fault=fault)
+        return Call(name=name, args=args, id=id, raw=raw, repaired=repaired, fault=fault)
     result = tool.schema.check(args)
     fault = None
     if result.violations:
         fault = Fault(rule="bad-args", message=describe(result.violations, rules.texts))
-    elif (repaired or result.coerced) and repaired and tool.spec.side_effect:
+    elif repaired and tool.spec.side_effect:
         fault = Fault(rule="repaired", message=rules.texts.say("tool.repaired", name=name))
     coerced = result.args if isinstance(result.args, dict) else args
-    return Call(
-        name=name, args=coerced, id=id, raw=valid_text(raw), repaired=repaired, coerced=result.coerced, fault=fault
-    )
+    if raw is None and result.coerced:
+        raw = compact_json(args)
+    return Call(name=name, args=coerced, id=id, raw=raw, repaired=repaired, coerced=result.coerced, fault=fault)
 
 
 def describe(violations: tuple[Violation, ...], texts: Texts) -> str:
@@ -142,7 +143,9 @@ def _text(reply: Reply, rules: Rules) -> Decision:
         if calls and calls[0].name not in rules.tools and calls[0].name not in _FINISH_NAMES:
             calls = ()
         if not calls and _FAILED.search(reply.finish_reason or ""):
-            return _fault("provider-refused", rules.texts.say("fault.provider", reason=reply.finish_reason), parsed.thought)
+            return _fault(
+                "provider-refused", rules.texts.say("fault.provider", reason=reply.finish_reason), parsed.thought
+            )
         if not calls and (parsed.fault is None or parsed.fault.rule == "no-action"):
             return _plain_answer(parsed.visible, rules)
     if not calls:
@@ -154,14 +157,8 @@ def _text(reply: Reply, rules: Rules) -> Decision:
     ignored = tuple(call.name for call in calls[1:])
     if first.name in _FINISH_NAMES and first.name not in rules.tools:
         return _finish(first.args, first.thought, first.family, rules, ignored)
-    call = checked(
-        first.name,
-        _clean(first.args),
-        rules,
-        id="",
-        raw=compact_json(first.args),
-        repaired=first.repaired,
-    )
+    args = _clean(first.args, reply.text)
+    call = checked(first.name, args, rules, id="", raw=None, repaired=first.repaired)
     return Decision(
         kind="calls",
         thought=first.thought,
@@ -182,9 +179,7 @@ def _plain_answer(visible: str, rules: Rules) -> Decision:
     return Decision(kind="finish", answer=answer, family="plain")
 
 
-def _finish(
-    args: dict[str, Any], thought: str, family: str, rules: Rules, ignored: tuple[str, ...] = ()
-) -> Decision:
+def _finish(args: dict[str, Any], thought: str, family: str, rules: Rules, ignored: tuple[str, ...] = ()) -> Decision:
     values = list(args.values())
     value = args.get("answer", values[0] if len(values) == 1 else (args or ""))
     answer = value.strip() if isinstance(value, str) else compact_json(to_jsonable(value))
@@ -193,12 +188,6 @@ def _finish(
     return Decision(kind="finish", thought=thought, answer=valid_text(answer), family=family, ignored=ignored)
 
 
-def _clean(args: dict[str, Any]) -> dict[str, Any]:
-    """Arguments as valid Unicode; nearly always the very same object."""
-    try:
-        compact = compact_json(args)
-    except Exception:  # pragma: no cover - compact_json is total over JSON values
-        return dict(to_jsonable(args))
-    return args if compact.isascii() else dict(to_jsonable(args))
-
-
+def _clean(args: dict[str, Any], source: str) -> dict[str, Any]:
+    """Arguments as valid Unicode. The source is that already, so only an escape can have made a lone surrogate."""
+    return dict(to_jsonable(args)) if "\\u" in source else args

@@ -24,8 +24,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from kernel.export_http import Compression, Destination, destination, environment_resource
+from kernel.export_http import Compression, Destination, destination
 from kernel.outbox import ExportStats, Limits, Outbox
+from kernel.resource import environment_resource
 from kernel.span import Event, Resource, Span
 
 __all__ = ["SPOOL_VARIABLE", "ExportStats", "Limits", "OtlpSink", "export_stats", "shutdown"]

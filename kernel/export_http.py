@@ -23,11 +23,9 @@ from email.message import Message
 from typing import IO, Any, Literal
 from urllib.parse import SplitResult, unquote, urlsplit, urlunsplit
 
-from kernel import semconv as sc
 from kernel.endpoint import place, retry_after_s
 from kernel.errors import ConfigError
 from kernel.export_wire import CONTENT_TYPES, Protocol
-from kernel.span import Resource
 from kernel.version import VERSION
 
 Compression = Literal["gzip", "deflate", "none"]
@@ -128,18 +126,6 @@ def destination(
         content=_content(content, environ.get(_CAPTURE, ""), url.hostname or ""),
         note=note,
     )
-
-
-def environment_resource(environ: Mapping[str, str] = os.environ) -> Resource:
-    """Resource attributes from `OTEL_RESOURCE_ATTRIBUTES` and, before it, `OTEL_SERVICE_NAME`."""
-    attributes: dict[str, Any] = {"service.name": "tracefirst"}
-    for part in environ.get("OTEL_RESOURCE_ATTRIBUTES", "").split(","):
-        name, _, value = part.partition("=")
-        if name.strip():
-            attributes[unquote(name.strip())] = unquote(value.strip())
-    if service := environ.get("OTEL_SERVICE_NAME"):
-        attributes["service.name"] = service
-    return Resource(attributes=attributes, scope_name=sc.SCOPE_NAME, scope_version=VERSION)
 
 
 def _variable(environ: Mapping[str, str], name: str) -> str | None:

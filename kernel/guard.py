@@ -13,7 +13,7 @@ from typing import Any
 from msgspec import Struct
 
 from kernel.canonical import canonical_json, digest
-from kernel.run import Call, CallRecord, Guard, GuardVerdict
+from kernel.run import GUARD_OK, Call, CallRecord, Guard, GuardVerdict
 from kernel.transcript import result_text
 
 
@@ -33,18 +33,20 @@ class LoopGuard:
         self._settings = settings
         self._window: deque[Seen] = deque(maxlen=max(settings.window, 1))
         self._warnings = 0
+        self._asked: tuple[Call, str] | None = None
 
     def repeats_last(self, call: Call) -> Seen | None:
         """The previous call, if this one is the same again; dispatch then answers without running it."""
         if not self._settings.enabled or not self._window:
             return None
-        last = self._window[-1]
-        return last if last.call == call_key(call) and last.record.outcome == "ok" else None
+        last, key = self._window[-1], call_key(call)
+        self._asked = call, key
+        return last if last.call == key and last.record.outcome == "ok" else None
 
     def note(self, step: int, records: tuple[CallRecord, ...]) -> GuardVerdict:
         """Take a finished step's calls in and judge it by its last call that made no progress, if none made any."""
         if not self._settings.enabled or not records:
-            return GuardVerdict()
+            return GUARD_OK
         found: GuardVerdict | None = None
         progress = False
         for record in records:
@@ -55,7 +57,7 @@ class LoopGuard:
                 found = verdict
         if progress or found is None:
             self._warnings = 0
-            return GuardVerdict()
+            return GUARD_OK
         self._warnings += 1
         stop = self._warnings >= self._settings.max_warnings
         return GuardVerdict(
@@ -68,7 +70,8 @@ class LoopGuard:
         )
 
     def _note_one(self, step: int, record: CallRecord) -> GuardVerdict | None:
-        key, result = call_key(record.call), result_key(record)
+        asked, result = self._asked, result_key(record)
+        key = asked[1] if asked is not None and asked[0] is record.call else call_key(record.call)
         name = record.call.name
         earlier = self._earlier(key, result)
         answered = record.served_by == "guard"

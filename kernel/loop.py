@@ -18,6 +18,8 @@ from kernel.guard import LoopGuard
 from kernel.limits import Spending, TokenCounter, estimate_tokens
 from kernel.read import Transcript
 from kernel.run import (
+    GUARD_OK,
+    BudgetReading,
     CallRecord,
     Chat,
     Decision,
@@ -31,7 +33,6 @@ from kernel.seams import Seams
 from kernel.texts import texts_for
 from kernel.tools import Tool
 from kernel.trace import NullTracer, Tracer
-from kernel.transcript import reply_is_blank
 
 
 class FinishContext(Struct, frozen=True, kw_only=True):
@@ -117,11 +118,11 @@ class Loop:
         prompt = self.transcript.prompt(self.head, self.texts)
         if (refused := self.spending.reserve(prompt.estimated_tokens)) is not None:
             stop = (refused, f"the next request of about {prompt.estimated_tokens} tokens does not fit the budget")
-            self._close(Step(index=index), stop)
+            self._close(Step(index=index, budget=self._reading(index)), stop)
             return stop
         chat, failed = await ask(self, index, prompt)
         if chat.reply is None:
-            self._close(Step(index=index, chat=chat), failed)
+            self._close(Step(index=index, chat=chat, budget=self._reading(index)), failed)
             return failed
         decision = evaluate(chat.reply, self.rules, index)
         calls: tuple[CallRecord, ...] = ()
@@ -132,7 +133,7 @@ class Loop:
     async def _judge(self, index: int, chat: Chat, decision: Decision, calls: tuple[CallRecord, ...]) -> Stop | None:
         """What a step means for the run: the guard's verdict, feedback, the error streak, a reason to stop."""
         stop: Stop | None = None
-        verdict = GuardVerdict()
+        verdict = GUARD_OK
         refusal: str | None = None
         feedback: list[str] = []
         match decision.kind:
@@ -174,6 +175,7 @@ class Loop:
             feedback="\n".join(feedback) if feedback else None,
             refusal=refusal,
             errors=self._errors,
+            budget=self._reading(index),
         )
         return self._close(step, stop)
 
@@ -185,13 +187,14 @@ class Loop:
         if len(self.steps) >= budget.max_steps:
             return "max_steps", f"max_steps={budget.max_steps} reached"
         if (exceeded := self.spending.exceeded()) is not None:
-            return exceeded, f"{exceeded} used up: {self.spending.prompt_tokens} prompt tokens, cost {self.spending.cost_usd}"
+            return (
+                exceeded,
+                f"{exceeded} used up: {self.spending.prompt_tokens} prompt tokens, cost {self.spending.cost_usd}",
+            )
         return None
 
     def _close(self, step: Step, stop: Stop | None) -> Stop | None:
-        """Take the budget reading, book the step and add its messages; the wall clock may overrule `stop`."""
-        self._elapsed_ns = self.seams.clock.now("step_end", step.index) - self._started_ns
-        step = _with_budget(step, self.spending.reading(self._elapsed_ns))
+        """Book a step and add its messages; the wall clock may overrule `stop`."""
         self.steps.append(step)
         self.tracer.step_ended(step)
         self.transcript.add(step, self.head, self.texts)
@@ -199,6 +202,11 @@ class Loop:
         if timeout_s is not None and self._elapsed_ns >= timeout_s * 1e9 and (stop is None or stop[0] != "finish"):
             return "timeout", f"timeout_s={timeout_s:g} reached after {self._elapsed_ns / 1e9:.3f} s"
         return stop
+
+    def _reading(self, step: int) -> BudgetReading:
+        """What has been used by the end of a step."""
+        self._elapsed_ns = self.seams.clock.now("step_end", step) - self._started_ns
+        return self.spending.reading(self._elapsed_ns)
 
     def elapsed_ns(self) -> int:
         """Time since the start of the run at the end of the last step."""
@@ -251,7 +259,9 @@ class Loop:
         return self.texts.say(key, name=verdict.tool, step=verdict.seen_step, period=verdict.period)
 
     def _loop_detail(self, verdict: GuardVerdict) -> str:
-        what = f"a cycle of {verdict.period} calls" if verdict.rule == "cycle" else f"{verdict.tool} with the same result"
+        what = (
+            f"a cycle of {verdict.period} calls" if verdict.rule == "cycle" else f"{verdict.tool} with the same result"
+        )
         return f"{what} since step {verdict.seen_step}, {verdict.warnings} warnings without progress"
 
     # ---- the end
@@ -283,17 +293,3 @@ class Loop:
         finally:
             self._finish(("cancelled", ""), alive)
         raise error
-
-
-def _with_budget(step: Step, reading: Any) -> Step:
-    return Step(
-        index=step.index,
-        chat=step.chat,
-        decision=step.decision,
-        calls=step.calls,
-        guard=step.guard,
-        feedback=step.feedback,
-        refusal=step.refusal,
-        errors=step.errors,
-        budget=reading,
-    )

@@ -10,7 +10,7 @@ from msgspec import Struct
 Role = Literal["system", "user", "assistant", "tool"]
 
 
-class ToolCall(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class ToolCall(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
     """A structured call as the provider gave it. `arguments` is the raw text, also when it is not valid JSON."""
 
     name: str
@@ -18,7 +18,7 @@ class ToolCall(Struct, frozen=True, kw_only=True, omit_defaults=True):
     id: str = ""
 
 
-class Message(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Message(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
     """One entry of the conversation with the model.
 
     `tool_call_id` and `name` belong to role `tool`; `tool_calls` and `reasoning` to role `assistant`.
@@ -32,7 +32,7 @@ class Message(Struct, frozen=True, kw_only=True, omit_defaults=True):
     reasoning: str | None = None
 
 
-class Usage(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Usage(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
     """Tokens of one call in four classes. `input_tokens` includes the cached ones, `output_tokens` the reasoning ones.
 
     `None` means the provider did not say; it is never read as zero. `estimated` marks numbers that are ours.
@@ -46,7 +46,7 @@ class Usage(Struct, frozen=True, kw_only=True, omit_defaults=True):
     estimated: bool = False
 
 
-class ToolSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class ToolSpec(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
     """A tool as the model sees it (`name`, `description`, `parameters`, `returns`) and as dispatch treats it."""
 
     name: str
@@ -62,7 +62,7 @@ class ToolSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
     calls_per_second: float | None = None
 
 
-class ModelParams(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class ModelParams(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
     """Parameters of a request; what is `None` is not sent. `extra` goes to the provider as it is."""
 
     model: str = ""
@@ -116,7 +116,7 @@ def _same(one: object, other: object) -> bool:
     return one == other
 
 
-class Request(Struct, frozen=True, kw_only=True):
+class Request(Struct, frozen=True, kw_only=True, gc=False):
     """One call to a model: all messages, the tools it may call (empty in the text protocol), the parameters.
 
     `kept` of the messages were in the previous request of the same conversation, unchanged and in the same place.
@@ -128,7 +128,7 @@ class Request(Struct, frozen=True, kw_only=True):
     kept: int = 0
 
 
-class Reply(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Reply(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
     """What a model answered. `text` is the raw visible text; `refusal` the provider's own refusal field."""
 
     text: str = ""

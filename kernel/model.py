@@ -103,4 +103,8 @@ def described(model: Any) -> tuple[Literal["text", "tools"], str, str]:
     protocol = getattr(model, "protocol", "text")
     if protocol not in ("text", "tools"):
         raise ConfigError(f'the model\'s protocol is {protocol!r}; it must be "text" or "tools"')
-    return cast("Literal['text', 'tools']", protocol), str(getattr(model, "provider", "custom")), str(getattr(model, "name", type(model).__name__))
+    return (
+        cast("Literal['text', 'tools']", protocol),
+        str(getattr(model, "provider", "custom")),
+        str(getattr(model, "name", type(model).__name__)),
+    )

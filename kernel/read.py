@@ -68,9 +68,7 @@ class Transcript:
             self._condense(window, head.context.keep_steps, texts)
         messages, kept = self._messages, self._kept
         new = tuple(messages[kept:])
-        request = Request(
-            messages=MessageView(messages), tools=offered_tools(head), params=head.params, kept=kept
-        )
+        request = Request(messages=MessageView(messages), tools=offered_tools(head), params=head.params, kept=kept)
         self._kept = len(messages)
         return Prompt(
             request=request,

@@ -46,7 +46,7 @@ Language = Literal["en", "zh"]
 PolicyMode = Literal["read_only", "dry_run", "allowlist", "full"]
 
 
-class Budget(Struct, frozen=True, kw_only=True):
+class Budget(Struct, frozen=True, kw_only=True, gc=False):
     """What a run may use. `None` means no limit.
 
     Args:
@@ -70,7 +70,7 @@ class Budget(Struct, frozen=True, kw_only=True):
     model_retries: int = 2
 
 
-class Guard(Struct, frozen=True, kw_only=True):
+class Guard(Struct, frozen=True, kw_only=True, gc=False):
     """Loop guard settings: pairs (call, result) of the last `window` steps; `max_warnings` without progress stop the run."""
 
     enabled: bool = True
@@ -79,7 +79,7 @@ class Guard(Struct, frozen=True, kw_only=True):
     similarity: float | None = None
 
 
-class Policy(Struct, frozen=True, kw_only=True):
+class Policy(Struct, frozen=True, kw_only=True, gc=False):
     """Which tools may run: `read_only` and `dry_run` never run side effects, `allowlist` runs those in `allow`.
 
     `source` says where the mode came from: `default`, `code`, a file name or an environment variable.
@@ -90,7 +90,7 @@ class Policy(Struct, frozen=True, kw_only=True):
     source: str = "default"
 
 
-class ContextLimits(Struct, frozen=True, kw_only=True):
+class ContextLimits(Struct, frozen=True, kw_only=True, gc=False):
     """How much is shown to the model. Characters are Unicode code points.
 
     Args:
@@ -104,7 +104,7 @@ class ContextLimits(Struct, frozen=True, kw_only=True):
     keep_steps: int = 4
 
 
-class Price(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Price(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
     """US dollars per million tokens. A cache class without a price of its own costs what input costs."""
 
     input_usd: float
@@ -113,7 +113,7 @@ class Price(Struct, frozen=True, kw_only=True, omit_defaults=True):
     cache_write_usd: float | None = None
 
 
-class RunHead(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class RunHead(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
     """Everything that decides how a run goes, known before its first step."""
 
     agent: str
@@ -143,7 +143,7 @@ class RunHead(Struct, frozen=True, kw_only=True, omit_defaults=True):
     absent: tuple[str, ...] = ()
 
 
-class Fault(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Fault(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
     """Why a reply could not be read. `rule` is a short closed-list id, `position` an offset in the raw text or -1."""
 
     rule: str
@@ -151,7 +151,7 @@ class Fault(Struct, frozen=True, kw_only=True, omit_defaults=True):
     position: int = -1
 
 
-class Call(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Call(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
     """A tool call as read from a reply. `raw` keeps the argument text where it is not the compact JSON of `args`;
     `coerced` names the paths whose type the schema demanded; with a `fault` the call never reaches its tool."""
 
@@ -164,7 +164,7 @@ class Call(Struct, frozen=True, kw_only=True, omit_defaults=True):
     fault: Fault | None = None
 
 
-class Decision(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Decision(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
     """What a reply was read as. `answer` belongs to `finish`, `fault` to `fault`; `ignored` names further actions."""
 
     kind: Literal["calls", "finish", "fault"]
@@ -178,14 +178,14 @@ class Decision(Struct, frozen=True, kw_only=True, omit_defaults=True):
     estimated_cost: float | None = None
 
 
-class ToolFault(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class ToolFault(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
     """A tool's failure: exception type or outcome, and text."""
 
     type: str
     message: str
 
 
-class Approval(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Approval(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
     """The answer of `confirm`, bound to one call: `binding` is a digest of tool, arguments and call position."""
 
     approved: bool
@@ -193,9 +193,10 @@ class Approval(Struct, frozen=True, kw_only=True, omit_defaults=True):
     reason: Literal["side_effect", "cost"] = "side_effect"
 
 
-class CallRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One call and its one result. `result` is the recorded value (JSON), `shown` the text the model saw, or None where
-    that is just the result as text. `served_by` is `guard` or `ledger` where the tool did not run."""
+class CallRecord(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
+    """One call and its one result. `result` is the recorded value (JSON). `shown` is the text the model saw, None where
+    that is just the result as text, or the error's message where the call was refused. `served_by` is `guard` or `ledger`
+    where the tool did not run."""
 
     call: Call
     outcome: Outcome
@@ -208,7 +209,7 @@ class CallRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
     artifact: str | None = None
 
 
-class GuardVerdict(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class GuardVerdict(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
     """What the loop guard found in a step. `seen_step` is where the pair or cycle was first seen in the window."""
 
     verdict: Literal["ok", "warned", "answered", "loop"] = "ok"
@@ -219,7 +220,10 @@ class GuardVerdict(Struct, frozen=True, kw_only=True, omit_defaults=True):
     warnings: int = 0
 
 
-class BudgetReading(Struct, frozen=True, kw_only=True, omit_defaults=True):
+GUARD_OK = GuardVerdict()
+
+
+class BudgetReading(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
     """What has been used after a step, cumulative. `cost_usd` is None where no price is known; `estimated` marks
     tokens the provider did not report."""
 
@@ -230,7 +234,7 @@ class BudgetReading(Struct, frozen=True, kw_only=True, omit_defaults=True):
     estimated: bool = False
 
 
-class Attempt(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Attempt(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
     """A failed attempt at a model call, `elapsed_ns` after the start of the run, and the wait before the next one."""
 
     kind: str
@@ -242,7 +246,7 @@ class Attempt(Struct, frozen=True, kw_only=True, omit_defaults=True):
     elapsed_ns: int = 0
 
 
-class Chat(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Chat(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
     """One model call. The request is the first `kept` messages of the previous request plus `new`; `digest` covers all
     of it with tools and parameters. Without a `reply`, the last of `attempts` says why (or the process died)."""
 
@@ -254,7 +258,7 @@ class Chat(Struct, frozen=True, kw_only=True, omit_defaults=True):
     attempts: tuple[Attempt, ...] = ()
 
 
-class Step(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Step(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
     """One read–evaluate–act round. `feedback` is what the kernel told the model besides observations; `refusal` is the
     reason `finish_check` gave; `errors` the streak after the step. `decision` None: the step was cut before it."""
 
@@ -269,7 +273,7 @@ class Step(Struct, frozen=True, kw_only=True, omit_defaults=True):
     budget: BudgetReading | None = None
 
 
-class RunEnd(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class RunEnd(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
     """How a run ended. `answer` exists exactly when `stop_reason` is `finish`; the counts let a reader prove that
     nothing is missing; `alive` names tools whose thread or process could not be ended."""
 
@@ -285,7 +289,7 @@ class RunEnd(Struct, frozen=True, kw_only=True, omit_defaults=True):
     alive: tuple[str, ...] = ()
 
 
-class Mark(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Mark(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
     """Identity and times of one span: `end_ns` None while open."""
 
     span_id: str = ""
@@ -293,7 +297,7 @@ class Mark(Struct, frozen=True, kw_only=True, omit_defaults=True):
     end_ns: int | None = None
 
 
-class StepMarks(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class StepMarks(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
     """Marks of a step's spans, calls in call order."""
 
     step: Mark
@@ -301,7 +305,7 @@ class StepMarks(Struct, frozen=True, kw_only=True, omit_defaults=True):
     calls: tuple[Mark, ...] = ()
 
 
-class Run(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Run(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
     """A whole run, or as much of it as was recorded: `end` is None where it was cut short."""
 
     head: RunHead

@@ -12,36 +12,52 @@ from kernel import semconv as sc
 from kernel.canonical import canonical_json
 
 _DIGITS = 4
+_INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
 
 
 def seal(attributes: dict[str, Any]) -> str:
     """Digest of a span's attributes: 8 hex digits over all, a dot, then four for each in the order of their keys."""
-    parts = [_bytes(key, attributes[key]) for key in sorted(attributes)]
-    total = hashlib.blake2b(b"\0".join(parts), digest_size=4).hexdigest()
-    places = b"".join([(crc32(part) & 0xFFFF).to_bytes(2, "big") for part in parts])
-    return f"{total}.{places.hex()}"
+    texts = _texts(attributes, sorted(attributes))
+    places = b"".join([(crc32(_bytes(text)) & 0xFFFF).to_bytes(2, "big") for text in texts])
+    return f"{_total(texts)}.{places.hex()}"
 
 
-def _bytes(key: str, value: Any) -> bytes:
-    kind = type(value)
-    if kind is str:
-        text = value
-    elif kind is int or kind is bool or value is None:
-        text = f"\1{value}"
-    elif kind is float:
-        text = f"\1{int(value) if value.is_integer() and abs(value) < 2**53 else value}"
-    else:
-        text = canonical_json(value)
-    return f"{key}\0{text}".encode("utf-8", "surrogatepass")
+def _texts(attributes: dict[str, Any], keys: list[str]) -> list[str]:
+    """Each attribute as one text: what OTLP writes in two ways, such as 1.0 and 1, has one."""
+    texts = []
+    for key in keys:
+        value = attributes[key]
+        kind = type(value)
+        if kind is str:
+            texts.append(f"{key}\0{value}")
+        elif kind is int or kind is bool or value is None:
+            mark = "\1" if value is None or _INT64_MIN <= value <= _INT64_MAX else ""  # beyond, OTLP writes text
+            texts.append(f"{key}\0{mark}{value}")
+        elif kind is float:
+            number = int(value) if value.is_integer() and abs(value) < 2**53 else value
+            texts.append(f"{key}\0\1{number}")
+        else:
+            texts.append(f"{key}\0{canonical_json(value)}")
+    return texts
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
+
+
+def _total(texts: list[str]) -> str:
+    return hashlib.blake2b(_bytes("\0".join(texts)), digest_size=4).hexdigest()
 
 
 def breaches(attributes: dict[str, Any], recorded: object) -> list[tuple[str, str]]:
     """Attributes that do not fit the seal beside them, each with what is wrong; those of others do not count."""
-    own = {key: value for key, value in attributes.items() if key != sc.SEAL and key.startswith(sc.SEALED)}
-    now = seal(own)
-    if now == recorded:
+    keys = [key for key in sorted(attributes) if key.startswith(sc.SEALED) and key != sc.SEAL]
+    total, _, was = str(recorded).partition(".")
+    if _total(_texts(attributes, keys)) == total:
         return []
-    was, are, keys = str(recorded).partition(".")[2], now.partition(".")[2], sorted(own)
+    if not was:
+        return [(sc.SEAL, "the seal itself was cut or edited since it was recorded")]
+    are = seal({key: attributes[key] for key in keys}).partition(".")[2]
     differing = [key for i, key in enumerate(keys) if _part(was, i) != _part(are, i)] or [sc.SEAL]
     if len(was) != len(are):
         count = len(was) // _DIGITS

@@ -52,6 +52,10 @@ class _Carrier(Coroutine[Any, Any, Any]):
             return awaited  # as a task does it: what is waited for is cancelled, and tells the one who waits
         return self._step(self._coroutine.throw, error)
 
+    def close(self) -> None:
+        if self._coroutine is not None:
+            self._coroutine.close()
+
     def _step(self, method: Callable[[Any], Any], value: Any) -> Any:
         assert self._context is not None
         return self._context.run(method, value)

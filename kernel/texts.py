@@ -160,7 +160,7 @@ class Texts:
 
     def __init__(self, language: str = "en", replaced: Mapping[str, str] | None = None) -> None:
         if language not in CATALOGUES:
-            raise ConfigError(f'language {language!r} is unknown; choose one of {", ".join(sorted(CATALOGUES))}')
+            raise ConfigError(f"language {language!r} is unknown; choose one of {', '.join(sorted(CATALOGUES))}")
         unknown = sorted(set(replaced or ()) - set(_EN))
         if unknown:
             raise ConfigError(f"texts: unknown key {unknown[0]!r}; the keys are {', '.join(sorted(_EN))}")

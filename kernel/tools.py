@@ -29,7 +29,12 @@ class Tool:
     __slots__ = ("_is_async", "_wants_key", "bind", "function", "limits", "schema", "spec")
 
     def __init__(
-        self, spec: ToolSpec, function: Callable[..., Any], *, bind: Binder | None = None, limits: Mapping[str, int] = {}
+        self,
+        spec: ToolSpec,
+        function: Callable[..., Any],
+        *,
+        bind: Binder | None = None,
+        limits: Mapping[str, int] = {},
     ) -> None:
         try:
             self.schema = _compiled(canonical_json(spec.parameters))

@@ -26,7 +26,6 @@ from kernel.codec import (
     step_attributes,
     step_end_attributes,
 )
-
 from kernel.masking import Masker
 from kernel.run import Call, CallRecord, Chat, Mark, RunEnd, RunHead, Step
 from kernel.seams import Clock, Ids, Point
@@ -140,7 +139,9 @@ class Recorder:
         self._end(root, end_attributes(end), "run_end", failed=not end.ok)
 
     def step_started(self, step: int) -> None:
-        self._step = self._start(sc.STEP, INTERNAL, self._owned(self._root).span_id, step_attributes(step), "step", step)
+        self._step = self._start(
+            sc.STEP, INTERNAL, self._owned(self._root).span_id, step_attributes(step), "step", step
+        )
 
     def step_ended(self, step: Step) -> None:
         span = self._owned(self._step)
@@ -295,6 +296,3 @@ class Recorder:
 
 def _mark(span: Span) -> Mark:
     return Mark(span_id=span.span_id, start_ns=span.start_ns, end_ns=span.end_ns)
-
-
-

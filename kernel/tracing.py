@@ -16,11 +16,11 @@ from kernel.encode import finish_span
 from kernel.errors import ConfigError
 from kernel.journal import JOURNAL_SUFFIX, SUFFIX, Journal
 from kernel.masking import Masker
+from kernel.resource import environment_resource
 from kernel.run import FORMAT_VERSION, RunHead
 from kernel.seams import Clock, Ids
 from kernel.span import Link, Resource, Span
 from kernel.trace import Recorder, Sink
-from kernel.version import VERSION
 
 DIRECTORY_VARIABLE = "TRACEFIRST_TRACES"
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.-]+")
@@ -71,8 +71,7 @@ class Tracing:
         self.keep_days = keep_days
         self.keep_bytes = keep_bytes
         self.join = join
-        name = service or os.environ.get("OTEL_SERVICE_NAME")
-        self.resource = _resource(name, attributes or {})
+        self.resource = _resource(service, attributes or {})
 
     def parent(self) -> Parent | None:
         """The caller's span that a run joins."""
@@ -233,19 +232,17 @@ def tracing_from(target: Any) -> Tracing | None:
 def _endpoint() -> str | None:
     if os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true":
         return None
-    if os.environ.get("OTEL_TRACES_EXPORTER", "otlp") == "none":
+    exporters = [name.strip() for name in os.environ.get("OTEL_TRACES_EXPORTER", "otlp").split(",")]
+    if "otlp" not in exporters:
         return None
     return os.environ.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") or os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT") or None
 
 
 def _resource(service: str | None, more: dict[str, Any]) -> Resource:
-    attributes: dict[str, Any] = {"service.name": service or "tracefirst"}
-    for pair in filter(None, os.environ.get("OTEL_RESOURCE_ATTRIBUTES", "").split(",")):
-        key, _, value = pair.partition("=")
-        if key.strip() and key.strip() != "service.name":
-            attributes[key.strip()] = value.strip()
-    attributes.update(to_jsonable(more))
-    return Resource(attributes=attributes, scope_name=sc.SCOPE_NAME, scope_version=VERSION)
+    base = environment_resource()
+    named = {"service.name": service} if service else {}
+    attributes = {**base.attributes, **to_jsonable(more), **named}
+    return Resource(attributes=attributes, scope_name=base.scope_name, scope_version=base.scope_version)
 
 
 def _stat(path: Path) -> os.stat_result | None:

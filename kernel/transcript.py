@@ -81,8 +81,12 @@ def result_text(result: object) -> str:
 
 
 def shown_text(record: CallRecord) -> str:
-    """What the model sees of a call's result."""
-    return record.shown if record.shown is not None else result_text(record.result)
+    """What the model sees of a call: the text made for it, else why it was refused, else its result."""
+    if record.shown is not None:
+        return record.shown
+    if record.result is None and record.error is not None:
+        return record.error.message
+    return result_text(record.result)
 
 
 def messages_after(step: Step, head: RunHead) -> tuple[Message, ...]:

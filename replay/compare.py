@@ -16,8 +16,6 @@ _MAX_PER_PLACE = 5
 _plain = msgspec.to_builtins
 
 
-
-
 def compare(recorded: Run, observed: Run, *, turn: int = 1, from_recording: bool = True) -> list[Divergence]:
     """All differences between two runs, in order of step and seam. O(steps) where they are equal.
 
@@ -102,7 +100,9 @@ def _steps(was: Step, now: Step, marks: StepMarks | None, turn: int, cut: bool) 
     if unfinished and (was.chat is None or was.chat.reply is None):
         return
     if was.chat is not None and now.chat is not None and was.chat.attempts != now.chat.attempts:
-        yield from each("attempt", "/attempts", _plain(was.chat.attempts), _plain(now.chat.attempts), chat_span, "budget")
+        yield from each(
+            "attempt", "/attempts", _plain(was.chat.attempts), _plain(now.chat.attempts), chat_span, "budget"
+        )
     if not unfinished:
         yield from each("decision", "", _decision(was), _decision(now), step_span, "parser")
     spans = [mark.span_id for mark in marks.calls] if marks is not None else []
@@ -231,7 +231,9 @@ def _ends(recorded: Run, observed: Run, turn: int) -> Iterator[Divergence]:
         )
 
     if was.stop_reason != now.stop_reason:
-        yield at("stop", "/stop_reason", was.stop_reason, now.stop_reason, _stop_cause(was.stop_reason, now.stop_reason))
+        yield at(
+            "stop", "/stop_reason", was.stop_reason, now.stop_reason, _stop_cause(was.stop_reason, now.stop_reason)
+        )
     elif was.detail != now.detail:
         yield at("stop", "/detail", was.detail, now.detail, _stop_cause(was.stop_reason, now.stop_reason))
     if len(recorded.steps) != len(observed.steps):
@@ -260,5 +262,3 @@ def _cause(cause: str, kind: Kind, path: str) -> str:
     if kind == "decision" and path.startswith("/answer"):
         return "parser"
     return cause
-
-

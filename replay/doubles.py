@@ -118,9 +118,7 @@ class RecordedTools:
             raise ReplayMiss("call", step, position, call)
         record = waiting.popleft()
         self.served += 1
-        return Invocation(
-            outcome=record.outcome, result=record.result, error=record.error, served_by=record.served_by
-        )
+        return Invocation(outcome=record.outcome, result=record.result, error=record.error, served_by=record.served_by)
 
     async def close(self) -> tuple[str, ...]:
         return ()

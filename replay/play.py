@@ -26,8 +26,8 @@ from replay.compare import compare, content_divergences
 from replay.divergence import DRIFT, Divergence, Verdict
 from replay.doubles import (
     DerivedIds,
-    RecordedClock,
     RecordedCancel,
+    RecordedClock,
     RecordedModel,
     RecordedTools,
     RecordingEnded,

@@ -45,7 +45,9 @@ class Script:
     name = "script"
 
     def __init__(self, steps: int) -> None:
-        texts = [f'I look up item {i}.\n{{"action": "look", "args": {{"query": "item {i}"}}}}' for i in range(steps - 1)]
+        texts = [
+            f'I look up item {i}.\n{{"action": "look", "args": {{"query": "item {i}"}}}}' for i in range(steps - 1)
+        ]
         texts.append('{"action": "finish", "args": {"answer": "done"}}')
         self._replies = [Reply(text=text, finish_reason="stop", usage=USAGE) for text in texts]
         self._next = 0

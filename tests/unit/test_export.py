@@ -18,7 +18,8 @@ import pytest
 from kernel import semconv as sc
 from kernel.errors import ConfigError
 from kernel.export import ExportStats, Limits, OtlpSink
-from kernel.export_http import Client, Destination, destination, environment_resource
+from kernel.export_http import Client, Destination, destination
+from kernel.resource import environment_resource
 from kernel.export_wire import CUT, encode_body, record_head, shorten, to_record, withhold_content
 from kernel.otlp import encode_span
 from kernel.outbox import Outbox

@@ -1,0 +1,56 @@
+"""The quick reading of the usual reply gives what the thorough one gives."""
+
+from __future__ import annotations
+
+import json
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kernel.parse import _is_suspect, _thorough
+from kernel.parse.usual import read_usual
+
+words = st.lists(
+    st.sampled_from(
+        [
+            "I",
+            "look",
+            "Thought:",
+            "example",
+            "format",
+            "you can call",
+            "Action:",
+            "now",
+            "a: b",
+            "—",
+            "[x]",
+            "`y`",
+            "\n",
+            "对",
+        ]
+    ),
+    max_size=6,
+).map(" ".join)
+leaves = st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats() | st.text(max_size=8)
+arguments = st.dictionaries(st.text(max_size=5) | st.just("type"), leaves | st.lists(leaves, max_size=2), max_size=3)
+names = st.sampled_from(["search", "None", "functions.x", "finish", "a b", "查", "no_tool"])
+
+
+@st.composite
+def replies(draw: st.DrawFn) -> str:
+    keys = draw(
+        st.sampled_from([("action", "args"), ("name", "arguments"), ("args", "action"), ("tool", "input"), ("x", "y")])
+    )
+    body = json.dumps({keys[0]: draw(names), keys[1]: draw(arguments)}, ensure_ascii=draw(st.booleans()))
+    if draw(st.booleans()):
+        body = body[:-1] + draw(st.sampled_from(["", ', "args": {}}', "}", ", }"]))
+    return draw(words) + draw(st.sampled_from(["\n", "", " ", "\n\n"])) + body + draw(st.sampled_from(["", "\n", " x"]))
+
+
+@given(replies())
+def test_quick_and_thorough_readings_agree(text: str) -> None:
+    """Where the quick reading gives anything, it is what the thorough one gives."""
+    start = text.find("{")
+    quick = read_usual(text, _is_suspect(text[: max(start, 0)]))
+    if quick is not None:
+        assert quick == _thorough(text, frozenset())
