@@ -13,7 +13,7 @@ import click
 from kernel.errors import TraceError
 from replay.recording import Recording, assemble, load
 
-_WHOLE_BYTES = 64 * 2**20
+WHOLE_BYTES = 64 * 2**20
 """Larger files are read trace by trace, by way of an index."""
 
 _SHOWN_IDS = 10
@@ -31,8 +31,10 @@ def expand(names: Sequence[str]) -> list[str]:
     return found
 
 
-def recordings(name: str, *, trace_id: str | None = None, every: bool = False) -> Iterator[Recording]:
-    """The recordings of a file that were asked for, one by one.
+def recordings(
+    name: str, *, trace_id: str | None = None, every: bool = False, whole_bytes: int = WHOLE_BYTES
+) -> Iterator[Recording]:
+    """The recordings of a file that were asked for, one by one. A file beyond `whole_bytes` is never held whole.
 
     Raises:
         TraceError: the file cannot be read as a trace.
@@ -40,7 +42,7 @@ def recordings(name: str, *, trace_id: str | None = None, every: bool = False) -
     """
     path = Path(name)
     _must_be_file(path, name)
-    if path.stat().st_size > _WHOLE_BYTES:
+    if path.stat().st_size > whole_bytes:
         yield from _streamed(path, trace_id, every)
         return
     found = load(path, trace_id=trace_id)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from kernel import Agent, ScriptedModel, Usage
+from kernel import Agent, Reply, Request, ScriptedModel, Usage
 from replay.cli import main
 from tests.golden import todays_agents
 from tests.helpers import act, counting, finish
@@ -211,9 +211,23 @@ def test_fork(run: Run, snapshot: SnapshotAssertion) -> None:
     assert run("fork", "run.trace.json", "--step", "99", *GO_ON, "-o", "x.trace.json") == snapshot(name="no such step")
 
 
+class Cancelled(ScriptedModel):
+    """A scripted model whose run is cancelled by its caller after the script."""
+
+    async def complete(self, request: Request) -> Reply:
+        if len(self.requests) == len(self.replies):
+            task = asyncio.current_task()
+            assert task is not None
+            task.cancel()
+            await asyncio.sleep(0)
+        return await super().complete(request)
+
+
 def test_resume(run: Run, snapshot: SnapshotAssertion) -> None:
+    model = Cancelled(SCRIPT[:2])
+    work = todays_agents.recorded.run("find it", llm=model, trace="cut.trace.json", **counting("cut"))
     with pytest.raises(asyncio.CancelledError):
-        record("cut.trace.json", [*SCRIPT[:2], asyncio.CancelledError()])
+        asyncio.run(work)
     assert untimed(run("resume", "cut.trace.json", *GO_ON)) == snapshot(name="resumed")
     assert run("resume", "run.trace.json", *GO_ON) == snapshot(name="has ended")
     assert run("resume", "gone.trace.journal", *GO_ON) == snapshot(name="no file")

@@ -16,13 +16,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click import UsageError
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kernel import Agent, Budget, ScriptedModel, ToolRegistry, Usage
 from kernel import semconv as sc
+from kernel.errors import TraceError
+from kernel.otlp import encode_line
 from kernel.span import Resource, Span
 from replay.cli import main
+from replay.cli.files import recordings
 from replay.emit import recording_spans, replay_spans, requests_of, resource_of, traces_url, ui_url, write
 from replay.play import replay
 from replay.readers import read_traces
@@ -320,3 +324,22 @@ def test_a_written_recording_is_read_back_whole(tmp_path: Path) -> None:
     write(tmp_path / "new" / "copy.trace.json", recording_spans(recording), resource_of(recording))
     (copy,) = load(tmp_path / "new" / "copy.trace.json")
     assert copy.runs == recording.runs
+
+
+def test_a_large_file_is_read_trace_by_trace_with_the_same_outcome(tmp_path: Path) -> None:
+    names = [tmp_path / f"{i}.trace.json" for i in range(3)]
+    for name in names:
+        record(name)
+    lines = [encode_line(recording_spans(r), resource_of(r)) for name in names for r in load(name)]
+    path = tmp_path / "all.jsonl"
+    path.write_bytes(b"".join(lines))
+    whole = list(recordings(str(path), every=True))
+    assert len(whole) == 3
+    assert list(recordings(str(path), every=True, whole_bytes=0)) == whole
+    wanted = whole[1].trace_id
+    for trace_id in (wanted, wanted[:12], wanted.upper()):
+        assert list(recordings(str(path), trace_id=trace_id, whole_bytes=0)) == [whole[1]]
+    with pytest.raises(UsageError, match="holds 3 traces"):
+        list(recordings(str(path), whole_bytes=0))
+    with pytest.raises(TraceError, match="no trace ffff"):
+        list(recordings(str(path), trace_id="ffff", whole_bytes=0))
