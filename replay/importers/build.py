@@ -168,7 +168,7 @@ def _plan(head: RunHead, turn: Turn) -> tuple[list[Step], str]:
             steps.append(Step(index=index, chat=Chat(kept=0, new=())))
             return steps, ""
         decision = evaluate(round.reply, rules, index)
-        why, keep = _unlike(decision, round)
+        why, keep = _unlike(decision, round, rules)
         chat = Chat(kept=0, new=(), reply=round.reply if keep else None)
         if why:
             steps.append(Step(index=index, chat=chat))
@@ -182,14 +182,18 @@ def _plan(head: RunHead, turn: Turn) -> tuple[list[Step], str]:
     return steps, ""
 
 
-def _unlike(decision: Decision, round: Round) -> tuple[str, bool]:
+def _unlike(decision: Decision, round: Round, rules: Rules) -> tuple[str, bool]:
     """Why the kernel would not do with this reply what the source did, or ""; and whether the reply can be kept.
 
     It can where the kernel runs no tool on it, so that a replay asks for nothing that is not there.
     """
-    fault = decision.fault.message if decision.fault is not None else ""
-    if decision.kind == "fault":
-        return f"the reply cannot be read ({fault})", True
+    if decision.fault is not None:
+        said = rules.texts.say("fault.text", message="", tool="", args="")
+        if rules.protocol == "text" and round.complaint == said:
+            return "", True
+        return f"the reply cannot be read ({decision.fault.message})", True
+    if decision.ignored:
+        return f"the reply holds further actions ({', '.join(decision.ignored)})", False
     if len(round.results) != len(decision.calls):
         what = "a call" if decision.calls else "a finish"
         return f"the reply is {what} here and was not in the source", decision.kind == "finish"

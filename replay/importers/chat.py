@@ -13,7 +13,8 @@ from kernel.genai import tool_from_json
 from kernel.messages import ModelParams, ToolSpec
 from replay.importers.messages import read_message, refuse
 from replay.importers.model import Dialogue
-from replay.importers.turns import read_turns
+from replay.importers.text import is_text_protocol, read_text
+from replay.importers.turns import Reading, read_turns
 
 ACCEPTED = (
     'Accepted: a list of chat messages, {"messages": […]}, {"traj": […]} (tau-bench), {"history": […]} (SWE-agent), '
@@ -113,25 +114,28 @@ def read_dialogue(document: Any, place: str, file: str, agent: str | None) -> Di
     if not listed:
         raise refuse(file, at, "the list of messages is empty", "There is nothing to import")
     messages = [read_message(data, file, f"{at}/{index}") for index, data in enumerate(listed)]
-    read = read_turns(messages, file)
-    absent = read.absent
+    is_text = is_text_protocol(document, listed, messages)
+    read = Reading(turns=[], sent=[], absent=[]) if is_text else read_turns(messages, file)
     params, tools = _params(document), _tools(document, file, place)
-    if not params.model:
-        absent.append("model")
-    absent.append("model parameters")
     name = agent or _agent(document, listed)
-    if not name:
-        absent.append("agent name")
-    return Dialogue(
+    lacks = {"model": not params.model, "model parameters": True, "agent name": not name}
+    dialogue = Dialogue(
         agent=name or "imported",
-        source="swe-agent" if key == "history" else "openai-chat",
+        source=_source(document, key),
         turns=tuple(read.turns),
         sent=read.sent,
         system=read.system,
         params=params,
         tools=tools,
-        absent=(*ABSENT, *absent),
+        absent=(*ABSENT, *read.absent, *(what for what, lacking in lacks.items() if lacking)),
     )
+    return read_text(dialogue, listed, messages, file) if is_text else dialogue
+
+
+def _source(document: dict[str, Any], key: str) -> str:
+    if str(document.get("trajectory_format", "")).startswith("mini-swe-agent"):
+        return "mini-swe-agent"
+    return "swe-agent" if key == "history" else "openai-chat"
 
 
 def _params(document: dict[str, Any]) -> ModelParams:

@@ -21,7 +21,8 @@ class Result(Struct, frozen=True, kw_only=True):
 class Round(Struct, frozen=True, kw_only=True):
     """One reply of the model and a result for each of its calls, in call order; None where the source has none.
 
-    `place` is where the reply stands in the source; `mark` and `call_marks` are ids and times there, where it has them.
+    `place` is where the reply stands in the source; `mark` and `call_marks` are ids and times there, where it has them;
+    `complaint` is what the source told the model where its reply held no action.
     """
 
     reply: Reply | None
@@ -29,6 +30,7 @@ class Round(Struct, frozen=True, kw_only=True):
     place: str = ""
     mark: Mark | None = None
     call_marks: tuple[Mark | None, ...] = ()
+    complaint: str | None = None
 
 
 class Turn(Struct, frozen=True, kw_only=True):

@@ -216,6 +216,53 @@ def test_last_calls_without_results_stay_open(tmp_path: Path) -> None:
     assert replay(recording).verdict == "same"
 
 
+# ---- actions in the text
+
+
+FENCED = {"role": "assistant", "content": "I look.\n\n```bash\nls\n```", "action": "ls"}
+SEEN = {"role": "user", "content": "a.txt {b}"}
+NO_ACTION = {"role": "assistant", "content": "I think.", "action": ""}
+COMPLAINT = {"role": "user", "content": "Give {one} action."}
+
+
+def test_actions_in_the_text_are_sent_and_observed_as_in_the_source(tmp_path: Path) -> None:
+    recording = imported(tmp_path, {"history": [SYSTEM, USER, FENCED, SEEN, FENCED, SEEN]})
+    assert_same(recording)
+    run = recording.runs[0].run
+    chats = [step.chat for step in run.steps if step.chat is not None]
+    assert [m.content for chat in chats for m in chat.new] == [
+        SYSTEM["content"],
+        USER["content"],
+        FENCED["content"],
+        SEEN["content"],
+    ]
+    assert [record.call.args for step in run.steps for record in step.calls] == [{"command": "ls"}] * 2
+
+
+def test_a_complaint_about_the_form_is_replayed_as_the_source_spelled_it(tmp_path: Path) -> None:
+    recording = imported(
+        tmp_path, {"history": [USER, FENCED, SEEN, NO_ACTION, COMPLAINT, NO_ACTION, COMPLAINT, FENCED]}
+    )
+    assert_same(recording)
+    steps = recording.runs[0].run.steps
+    assert [step.feedback for step in steps] == [None, COMPLAINT["content"], COMPLAINT["content"], None]
+
+
+def test_an_action_that_is_read_otherwise_here_ends_the_import(tmp_path: Path) -> None:
+    other = {**FENCED, "action": "rm -r ."}
+    recording = imported(tmp_path, {"history": [USER, FENCED, SEEN, other, SEEN, FENCED]})
+    assert_same(recording)
+    assert len(recording.runs[0].run.steps) == 2
+    assert recording.runs[0].run.head.absent[-1].startswith("everything from /history/3 on:")
+
+
+def test_code_in_a_plain_chat_is_no_action(tmp_path: Path) -> None:
+    plain = {"role": "assistant", "content": FENCED["content"]}
+    recording = imported(tmp_path, [USER, plain, USER, plain])
+    assert_same(recording)
+    assert [recorded.run.end is not None for recorded in recording.runs] == [True, True]
+
+
 # ---- where the kernel would do something else
 
 
