@@ -65,9 +65,12 @@ def differences(recorded: Any, observed: Any, path: str = "") -> Iterator[tuple[
                 for i in range(longest)
             ]
             stack.extend(reversed(items))
-        elif type(one) is not type(other) or one != other:
-            if not (isinstance(one, float) and isinstance(other, float) and one != one and other != other):
-                yield place, one, other
+        elif (type(one) is not type(other) or one != other) and not (_is_nan(one) and _is_nan(other)):
+            yield place, one, other
+
+
+def _is_nan(value: Any) -> bool:
+    return isinstance(value, float) and value != value
 
 
 def _token(key: Any) -> str:
