@@ -38,6 +38,7 @@ from kernel.run import (
     ToolFault,
 )
 from kernel.span import Span
+from kernel.texts import replacement_problem
 from kernel.transcript import messages_after
 
 
@@ -169,6 +170,11 @@ def _decode_head(read: Reader) -> RunHead:
     except msgspec.ValidationError as error:
         read.problem("unreadable", sc.CONFIG, f"cannot be read: {error}")
         return head
+    texts = {key: text for key, text in known.texts.items() if replacement_problem(key, text) is None}
+    if len(texts) != len(known.texts):
+        lost = next(key for key in known.texts if key not in texts)
+        read.problem("unreadable", sc.CONFIG, f"the text {lost!r} cannot be used here, the kernel's own stands for it")
+        known = msgspec.structs.replace(known, texts=texts)
     return msgspec.structs.replace(head, **{f: getattr(known, f) for f in CONFIG_FIELDS if f in config})
 
 

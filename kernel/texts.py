@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import string
 from collections.abc import Mapping
 from functools import lru_cache
 
@@ -153,6 +154,30 @@ _ZH = {
 CATALOGUES: dict[str, dict[str, str]] = {"en": _EN, "zh": _ZH}
 
 
+def replacement_problem(key: str, template: str) -> str | None:
+    """Why a template cannot stand for the text under `key`, or None. What passes here can be filled in at any time."""
+    if key not in _EN:
+        return f"unknown key {key!r}; the keys are {', '.join(sorted(_EN))}"
+    known = _placeholders(_EN[key])
+    try:
+        used = _placeholders(template)
+    except (ValueError, TypeError) as error:
+        return f"{key!r} is no template: {error}; a plain brace is written twice"
+    if unknown := sorted(used - known):
+        named = ", ".join(f"{{{name}}}" for name in sorted(known)) or "no placeholder"
+        return f"{key!r} uses {{{unknown[0]}}}; it may use {named}, and a plain brace is written twice"
+    return None
+
+
+def _placeholders(template: str) -> set[str]:
+    """The fields of a template, each with what is written after its name, so that `{name!r:>9}` is not `{name}`."""
+    found = set()
+    for _, name, spec, conversion in string.Formatter().parse(template):
+        if name is not None:
+            found.add(name + (f"!{conversion}" if conversion else "") + (f":{spec}" if spec else ""))
+    return found
+
+
 class Texts:
     """The catalogue of one language with a user's replacements laid over it."""
 
@@ -161,9 +186,9 @@ class Texts:
     def __init__(self, language: str = "en", replaced: Mapping[str, str] | None = None) -> None:
         if language not in CATALOGUES:
             raise ConfigError(f"language {language!r} is unknown; choose one of {', '.join(sorted(CATALOGUES))}")
-        unknown = sorted(set(replaced or ()) - set(_EN))
-        if unknown:
-            raise ConfigError(f"texts: unknown key {unknown[0]!r}; the keys are {', '.join(sorted(_EN))}")
+        for key, template in (replaced or {}).items():
+            if (problem := replacement_problem(key, template)) is not None:
+                raise ConfigError(f"texts: {problem}")
         self.language = language
         self._texts = {**CATALOGUES[language], **(replaced or {})}
 
