@@ -105,7 +105,7 @@ def link(calls: Sequence[Heard]) -> tuple[list[Chain], list[Heard]]:
             chains.append(before)
         rest = call.request[len(before.messages) :]
         if before.calls and not _begins_with(before, call):
-            before.kept_by_server, rest = True, call.request
+            before.kept_by_server, rest = True, _news(before, call)
         if None in rest:
             lost.append(msgspec.structs.replace(call, lost=_hole(call)))
             continue
@@ -123,13 +123,21 @@ def _hole(call: Heard) -> str:
 
 def _goes_on(chain: Chain, call: Heard) -> bool:
     """Whether a request is only what is new after a chain: it answers its calls, or names its last response."""
-    last, first = chain.calls[-1], call.request[0]
+    last, news = chain.calls[-1], _news(chain, call)
+    first = news[0] if news else None
     if last.reply is None or first is None or first.message.role == "system":
         return False
     if first.message.role == "tool":
         return first.message.tool_call_id in [c.id for c in last.reply.message.tool_calls if c.id]
     names = [call.call.span.attributes.get(key) for key in _PREVIOUS]
     return last.call.response_id is not None and last.call.response_id in names
+
+
+def _news(chain: Chain, call: Heard) -> list[SourceMessage | None]:
+    """A request without the system prompt that its chain begins with."""
+    first, known = call.request[0], chain.messages[0].message
+    is_known = first is not None and known.role == "system" and first.message == known
+    return call.request[1:] if is_known else call.request
 
 
 def _begins_with(chain: Chain, call: Heard) -> bool:

@@ -83,7 +83,7 @@ def import_trace(raw: RawTrace, file: str) -> Recording:
         file=file,
         service=service,
         conversation=_around(runs, conversation_id) if len(runs) > 1 else None,
-        foreign=frameworks[calls[0].span.span_id],
+        foreign=next((run.head.source for run in runs if run.head.source), ""),
         notes=tuple(notes),
     )
 
