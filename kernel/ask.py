@@ -130,7 +130,9 @@ def _failed(
         elapsed_ns=elapsed_ns,
     )
     if error.kind == DEADLINE:
-        return attempt, ("timeout", f"timeout_s={loop.head.budget.timeout_s:g} ran out during a model call")
+        limit = loop.head.budget.timeout_s  # None where a replay has no limit today and the recording had one
+        stated = "none" if limit is None else f"{limit:g}"
+        return attempt, ("timeout", f"timeout_s={stated} ran out during a model call")
     detail = f"{error.kind}: {attempt.message}"
     if not error.retryable or number > loop.head.budget.model_retries:
         return attempt, ("model_error", f"{detail} (attempt {number})")

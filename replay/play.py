@@ -363,7 +363,7 @@ def _left_over(recorded: RecordedRun, played: _Played, turn: int) -> list[Diverg
             )
         )  # fmt: skip
     for record in played.tools.unused():
-        step = next((s.index for s in recorded.run.steps if record in s.calls), 0)
+        step = next((s.index for s in recorded.run.steps if any(record is one for one in s.calls)), 0)
         out.append(
             Divergence(
                 step=step, kind="missing", path="/call", recorded={"tool": record.call.name, "args": record.call.args},
