@@ -22,10 +22,10 @@ from kernel.ledger import idempotency_key
 from kernel.limits import Spending
 from kernel.observation import ArtifactError, ArtifactStore, show
 from kernel.run import Approval, Call, CallRecord, Decision, RunHead, ToolFault
-from kernel.seams import Invocation, Tools
+from kernel.seams import Clock, Invocation, Tools
 from kernel.texts import Texts
 from kernel.tools import Tool
-from kernel.trace import NullTracer, Tracer
+from kernel.trace import Tracer
 from kernel.transcript import READ_RANGE, result_text, shown_text
 
 Confirm = Callable[[str, dict[str, Any]], bool | Awaitable[bool]]
@@ -48,7 +48,8 @@ class Dispatcher:
         spending: Spending,
         texts: Texts,
         confirm: Confirm | None,
-        tracer: Tracer | None = None,
+        tracer: Tracer,
+        clock: Clock,
     ) -> None:
         self._head = head
         self._tools = tools
@@ -57,7 +58,8 @@ class Dispatcher:
         self._spending = spending
         self._texts = texts
         self._confirm = confirm
-        self._tracer = tracer or NullTracer()
+        self._tracer = tracer
+        self._clock = clock
         self._artifacts = ArtifactStore(limit=max(head.context.max_observation_chars, 2), language=head.language)
         self.calls = 0
         self._counts: dict[str, int] = {}
@@ -102,7 +104,7 @@ class Dispatcher:
             return refused
         if (answered := self._repeat(call, tool)) is not None:
             return answered
-        approval, refused = await self._approval(call, tool, step, position, estimated_cost)
+        approval, refused = await self._approval(call, tool, step, position, estimated_cost, left_s)
         if refused is not None:
             return refused
         return await self._run(call, tool, step, position, approval, left_s)
@@ -161,14 +163,14 @@ class Dispatcher:
         return CallRecord(call=call, outcome="duplicate", result=seen.record.result, shown=text, served_by="guard")
 
     async def _approval(
-        self, call: Call, tool: Tool, step: int, position: int, estimated_cost: float | None
+        self, call: Call, tool: Tool, step: int, position: int, estimated_cost: float | None, left_s: float | None
     ) -> tuple[Approval | None, CallRecord | None]:
         left = self._spending.left_usd()
         too_costly = estimated_cost is not None and left is not None and estimated_cost > left
         if not too_costly and (not tool.spec.side_effect or self._confirm is None):
             return None, None
         binding = approval_binding(call, step, position)
-        approved = self._confirm is not None and await self._ask(call)
+        approved = self._confirm is not None and await self._ask(call, left_s)
         approval = Approval(approved=approved, binding=binding, reason="cost" if too_costly else "side_effect")
         if approved:
             return approval, None
@@ -178,10 +180,14 @@ class Dispatcher:
             text = self._texts.say("tool.denied.confirm", name=call.name)
         return None, _refusal(call, "denied", "not_approved", text, approval)
 
-    async def _ask(self, call: Call) -> bool:
+    async def _ask(self, call: Call, left_s: float | None) -> bool:
+        """What `confirm` says. One that fails, or is not done before the run's deadline, has not approved."""
         assert self._confirm is not None
-        answer = self._confirm(call.name, _copy(call.args))
-        return bool(await answer) if inspect.isawaitable(answer) else bool(answer)
+        try:
+            answer = self._confirm(call.name, _copy(call.args))
+            return bool(await self._clock.within(left_s, answer) if inspect.isawaitable(answer) else answer)
+        except Exception:
+            return False
 
     async def _run(
         self, call: Call, tool: Tool, step: int, position: int, approval: Approval | None, left_s: float | None

@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from kernel.act import Confirm, read_range
+from kernel.canonical import valid_text
 from kernel.errors import ConfigError
 from kernel.limits import TokenCounter, estimate_tokens
 from kernel.loop import FinishCheck, Loop
@@ -136,7 +137,7 @@ class Agent:
         self.confirm = confirm
         self.count_tokens = count_tokens
         texts_for(language, self.texts)
-        _check_budget(self.budget)
+        _check_limits(self.budget, self.guard, self.context)
 
     async def run(
         self,
@@ -225,9 +226,9 @@ class Agent:
             )
         return RunHead(
             agent=self.name,
-            task=task,
+            task=valid_text(task),
             run_id=run_id,
-            system=self.system if turn == 1 else "",
+            system=valid_text(self.system) if turn == 1 else "",
             protocol=protocol,
             language=self.language,
             provider=provider,
@@ -428,7 +429,7 @@ async def _entered(model: Any) -> AsyncIterator[None]:
         yield
 
 
-def _check_budget(budget: Budget) -> None:
+def _check_limits(budget: Budget, guard: Guard, context: ContextLimits) -> None:
     for name, least in (("max_steps", 1), ("max_errors", 1), ("max_finish_refusals", 1), ("model_retries", 0)):
         if getattr(budget, name) < least:
             raise ConfigError(f"budget: {name} is {getattr(budget, name)}, it must be at least {least}")
@@ -436,3 +437,11 @@ def _check_budget(budget: Budget) -> None:
         value = getattr(budget, name)
         if value is not None and value <= 0:
             raise ConfigError(f"budget: {name} is {value}, it must be more than 0, or None for no limit")
+    for name, value, least in (
+        ("guard: window", guard.window, 1),
+        ("guard: max_warnings", guard.max_warnings, 1),
+        ("context: max_observation_chars", context.max_observation_chars, 100),
+        ("context: keep_steps", context.keep_steps, 1),
+    ):
+        if value < least:
+            raise ConfigError(f"{name} is {value}, it must be at least {least}")

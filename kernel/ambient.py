@@ -6,18 +6,22 @@ Only the API is touched, and only if the process has imported it: without it the
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from contextvars import ContextVar
 from contextvars import Token as VarToken
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
-outgoing_headers: ContextVar[dict[str, str]] = ContextVar("tracefirst_outgoing_headers", default={})
+outgoing_headers: ContextVar[Mapping[str, str]] = ContextVar(
+    "tracefirst_outgoing_headers", default=MappingProxyType({})
+)
 """Headers that a model client adds to its requests: `traceparent` of the span that waits for the answer."""
 
 
 class Token(NamedTuple):
     """What `detach` needs to undo an `attach`."""
 
-    headers: VarToken[dict[str, str]]
+    headers: VarToken[Mapping[str, str]]
     context: Any
 
 

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from kernel.canonical import compact_json, parse_json, to_jsonable, valid_text
 from kernel.messages import Reply, ToolCall
-from kernel.parse import parse, parse_arguments
+from kernel.parse import ParseFault, parse, parse_arguments
 from kernel.run import Call, Decision, Fault, Protocol
 from kernel.schema import Violation
 from kernel.texts import Texts
@@ -65,7 +65,7 @@ def _structured(reply: Reply, rules: Rules, step: int) -> Decision:
     if len(calls) == 1 and calls[0].name == FINISH and FINISH not in rules.tools:
         args, _, fault = parse_arguments(calls[0].arguments)
         if fault is not None or args is None:
-            message = fault.message if fault is not None else rules.texts.say("fault.blank_finish")
+            message = _said(fault, rules) if fault is not None else rules.texts.say("fault.blank_finish")
             return _fault("finish-arguments", message, thought)
         return _finish(args, thought, "structured", rules)
     return Decision(
@@ -82,7 +82,7 @@ def _read_call(call: ToolCall, rules: Rules) -> Call:
     except ValueError:
         args, repaired, fault = parse_arguments(call.arguments)
     if fault is not None or args is None:
-        message = fault.message if fault is not None else ""
+        message = _said(fault, rules) if fault is not None else ""
         position = fault.position if fault is not None else -1
         found = Fault(rule=fault.rule if fault is not None else "not-an-object", message=message, position=position)
         return Call(name=call.name, id=call.id, raw=valid_text(call.arguments), fault=found)
@@ -111,6 +111,11 @@ def checked(name: str, args: dict[str, Any], rules: Rules, *, id: str, raw: str 
     if raw is None and result.coerced:
         raw = compact_json(args)
     return Call(name=name, args=coerced, id=id, raw=raw, repaired=repaired, coerced=result.coerced, fault=fault)
+
+
+def _said(fault: ParseFault, rules: Rules) -> str:
+    """The parser's finding in the language of the run."""
+    return rules.texts.say(f"fault.parse.{fault.rule}", message=fault.message, position=fault.position)
 
 
 def describe(violations: tuple[Violation, ...], texts: Texts) -> str:
@@ -152,7 +157,7 @@ def _text(reply: Reply, rules: Rules) -> Decision:
         fault = parsed.fault
         if fault is None or fault.rule == "no-action":
             return _fault("no-action", rules.texts.say("fault.no_action"), parsed.thought)
-        return _fault(fault.rule, fault.message, parsed.thought, fault.position)
+        return _fault(fault.rule, _said(fault, rules), parsed.thought, fault.position)
     first = calls[0]
     ignored = tuple(call.name for call in calls[1:])
     if first.name in _FINISH_NAMES and first.name not in rules.tools:

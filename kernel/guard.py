@@ -8,6 +8,7 @@ clears them; `max_warnings` in a row stop the run.
 from __future__ import annotations
 
 from collections import deque
+from difflib import SequenceMatcher
 from typing import Any
 
 from msgspec import Struct
@@ -15,6 +16,8 @@ from msgspec import Struct
 from kernel.canonical import canonical_json, digest
 from kernel.run import GUARD_OK, Call, CallRecord, Guard, GuardVerdict
 from kernel.transcript import result_text
+
+_COMPARED_CHARS = 1000
 
 
 class Seen(Struct, frozen=True):
@@ -88,8 +91,9 @@ class LoopGuard:
         return GuardVerdict(verdict="warned", rule="again", tool=name, seen_step=earlier.step)
 
     def _earlier(self, key: str, result: str) -> Seen | None:
+        similarity = self._settings.similarity
         for seen in reversed(self._window):
-            if seen.call == key and seen.result == result:
+            if seen.result == result and (seen.call == key or (similarity and _alike(seen.call, key) >= similarity)):
                 return seen
         return None
 
@@ -100,6 +104,13 @@ class LoopGuard:
             if pairs[-period:] == pairs[-2 * period : -period]:
                 return period
         return 0
+
+
+def _alike(one: str, other: str) -> float:
+    """How alike two calls of the same tool are, from 0 to 1; calls of different tools are not alike."""
+    if one.partition(" ")[0] != other.partition(" ")[0]:
+        return 0.0
+    return SequenceMatcher(None, one[:_COMPARED_CHARS], other[:_COMPARED_CHARS], autojunk=False).ratio()
 
 
 def call_key(call: Call) -> str:

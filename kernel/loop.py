@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from kernel.act import Confirm, Dispatcher
 from kernel.ask import ask
+from kernel.canonical import valid_text
 from kernel.evaluate import Rules, evaluate
 from kernel.guard import LoopGuard
 from kernel.limits import Spending, TokenCounter, estimate_tokens
@@ -29,7 +30,7 @@ from kernel.run import (
     Step,
     StopReason,
 )
-from kernel.seams import Seams
+from kernel.seams import DeadlineExceeded, Seams
 from kernel.texts import texts_for
 from kernel.tools import Tool
 from kernel.trace import NullTracer, Tracer
@@ -47,6 +48,7 @@ class FinishContext(Struct, frozen=True, kw_only=True):
 
 FinishCheck = Callable[[str, FinishContext], Any | Awaitable[Any]]
 Stop = tuple[StopReason, str]
+_MAX_REASON_CHARS = 2000
 
 
 class Loop:
@@ -81,6 +83,7 @@ class Loop:
             texts=self.texts,
             confirm=confirm,
             tracer=self.tracer,
+            clock=seams.clock,
         )
         self.steps: list[Step] = []
         self.end: RunEnd | None = None
@@ -241,12 +244,14 @@ class Loop:
         try:
             verdict = self._finish_check(answer, context)
             if inspect.isawaitable(verdict):
-                verdict = await verdict
+                verdict = await self.seams.clock.within(self.left_s(), verdict)
+        except DeadlineExceeded:
+            return "the wall clock of the run ran out while the answer was checked"
         except Exception as error:  # a check that fails has not passed the answer: its failure is the reason
-            return f"{type(error).__name__}: {error}"
+            return valid_text(f"{type(error).__name__}: {error}")[:_MAX_REASON_CHARS]
         if verdict is None or verdict is True:
             return None
-        return "not accepted" if verdict is False else str(verdict)
+        return "not accepted" if verdict is False else valid_text(str(verdict))[:_MAX_REASON_CHARS]
 
     def _fault_text(self, message: str) -> str:
         if self.head.protocol == "tools":

@@ -71,7 +71,10 @@ class Budget(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Guard(Struct, frozen=True, kw_only=True, gc=False):
-    """Loop guard settings: pairs (call, result) of the last `window` steps; `max_warnings` without progress stop the run."""
+    """Loop guard settings: pairs (call, result) of the last `window` calls; `max_warnings` without progress stop the run.
+
+    `similarity` (0 to 1, off by default) also takes a reworded call of the same tool with the same result for a repetition.
+    """
 
     enabled: bool = True
     window: int = 8

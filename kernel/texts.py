@@ -8,6 +8,18 @@ from functools import lru_cache
 
 from kernel.errors import ConfigError
 
+_PARSE_RULES = (
+    "cut-off",
+    "thinking-only",
+    "ambiguous",
+    "several-blocks",
+    "missing-arguments",
+    "not-an-object",
+    "malformed-json",
+    "malformed-call",
+    "too-deep",
+)
+
 _EN = {
     "system.text": (
         "You solve the task step by step with the tools below.\n"
@@ -34,6 +46,7 @@ _EN = {
         'Thought: I look at the facts first.\n{{"action": "{tool}", "args": {{{args}}}}}'
     ),
     "fault.tools": "[FormatError] {message}. Nothing was run. Call a tool, or give the whole answer as text.",
+    **{f"fault.parse.{rule}": "{message}" for rule in _PARSE_RULES},
     "tool.unknown": '[ToolError] There is no tool "{name}". The tools are: {names}.{nearest}',
     "tool.nearest": ' Did you mean "{name}"?',
     "tool.bad_args": '[ToolError] The arguments of "{name}" do not fit, so it was not run:\n{problems}\nIts schema: {schema}',
@@ -115,6 +128,15 @@ _ZH = {
         'Thought: 我先查看事实。\n{{"action": "{tool}", "args": {{{args}}}}}'
     ),
     "fault.tools": "[FormatError] {message}。没有执行任何动作。请调用工具，或用文字给出完整的答案。",
+    "fault.parse.cut-off": "回复在第 {position} 个字符处被截断",
+    "fault.parse.thinking-only": "回复只有思考，没有动作",
+    "fault.parse.ambiguous": "第 {position} 个字符处的动作有两种读法",
+    "fault.parse.several-blocks": "回复包含多个代码块，只能有一个",
+    "fault.parse.missing-arguments": "第 {position} 个字符处的动作缺少参数",
+    "fault.parse.not-an-object": "第 {position} 个字符处的参数不是 JSON 对象",
+    "fault.parse.malformed-json": "第 {position} 个字符处的 JSON 不合法",
+    "fault.parse.malformed-call": "第 {position} 个字符处的调用无法读取",
+    "fault.parse.too-deep": "第 {position} 个字符处嵌套过深",
     "tool.unknown": "[ToolError] 没有名为“{name}”的工具。可用的工具：{names}。{nearest}",
     "tool.nearest": "你是想用“{name}”吗？",
     "tool.bad_args": "[ToolError] “{name}”的参数不符合要求，因此没有执行：\n{problems}\n它的 schema：{schema}",

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any, Literal, TypeVar
 
-from kernel.canonical import canonical_json, parse_json, to_jsonable
+from kernel.canonical import canonical_json, parse_json, to_jsonable, valid_text
 from kernel.errors import ConfigError
 from kernel.messages import ToolSpec
 from kernel.schema import ArgumentSchema, SchemaError
@@ -122,7 +122,7 @@ class ToolRegistry:
                 schema, read_returns = params, ""
             spec = ToolSpec(
                 name=name or read_name,
-                description=read_description if description is None else description,
+                description=valid_text(read_description if description is None else description),
                 parameters=to_jsonable(schema),
                 returns=read_returns if returns is None else returns,
                 timeout_s=None if timeout is None else float(timeout),
