@@ -24,7 +24,7 @@ from tests.helpers import runs
 
 TRACE_ID = "0af7651916cd43dd8448eb211c80319c"
 FIXTURES = sorted((Path(__file__).parents[2] / "fixtures").glob("*.trace.json"))
-ODD = [
+ODD: list[Any] = [
     None,
     True,
     2**70,

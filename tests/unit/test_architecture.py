@@ -1,0 +1,171 @@
+"""The rooms and the arrows between them, read from the source.
+
+What counts as an arrow is an import that runs when a module is loaded. Imports under `if TYPE_CHECKING` never run, and
+imports inside a function run when a user asks for what they bring; both may point anywhere within the rule
+`replay → kernel`, which holds for them too, and the limits on what may touch the SDK and sockets hold for them as well.
+"""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+ROOMS = ("kernel", "replay")
+HEAVY = ("grpc", "aiohttp", "rich", "requests", "sqlite3", "jsonschema_rs", "opentelemetry", "syrupy", "click")
+
+
+def module_name(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+FILES = {module_name(path): path for room in ROOMS for path in sorted((ROOT / room).rglob("*.py"))}
+
+
+@cache
+def tree(module: str) -> ast.Module:
+    return ast.parse(FILES[module].read_text("utf-8"), str(FILES[module]))
+
+
+def is_type_checking(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING")
+
+
+def imports(module: str, *, at_load: bool) -> Iterator[str]:
+    """What a module imports: when it is loaded, or anywhere in it."""
+    waiting: list[ast.AST] = list(tree(module).body)
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = "." * node.level + (node.module or "")
+            assert not node.level, f"{module} imports {base} by a relative name; write the whole one"
+            for alias in node.names:
+                name = f"{base}.{alias.name}"
+                yield base if base in FILES and name not in FILES else name
+        elif at_load and (
+            is_type_checking(node) or isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda))
+        ):
+            waiting.extend(getattr(node, "orelse", ()))
+        else:
+            waiting.extend(ast.iter_child_nodes(node))
+
+
+def room(name: str) -> str:
+    return name.partition(".")[0]
+
+
+def test_the_kernel_does_not_know_that_replay_exists() -> None:
+    wrong = [
+        (m, name) for m in FILES if room(m) == "kernel" for name in imports(m, at_load=False) if room(name) == "replay"
+    ]
+    assert wrong == []
+
+
+def test_neither_room_imports_tests_or_fixtures() -> None:
+    wrong = [(m, name) for m in FILES for name in imports(m, at_load=False) if room(name) in ("tests", "fixtures")]
+    assert wrong == []
+
+
+def arrows() -> dict[str, set[str]]:
+    """Which modules each module loads. `from package import module` leads to that module, `from package import name` to the
+    package's `__init__`."""
+    return {m: {name for name in imports(m, at_load=True) if name in FILES and name != m} for m in FILES}
+
+
+def cycles(graph: dict[str, set[str]]) -> list[list[str]]:
+    """One cycle for each module that can reach itself by a shortest way."""
+    found: dict[frozenset[str], list[str]] = {}
+    for start in graph:
+        paths = [[start]]
+        seen: set[str] = set()
+        while paths:
+            path = paths.pop(0)
+            for after in sorted(graph[path[-1]]):
+                if after == start:
+                    found.setdefault(frozenset(path), [*path, start])
+                elif after not in seen:
+                    seen.add(after)
+                    paths.append([*path, after])
+    return list(found.values())
+
+
+def test_no_module_imports_itself_by_way_of_others() -> None:
+    assert [" → ".join(cycle) for cycle in cycles(arrows())] == []
+
+
+def test_a_planted_cycle_would_be_found() -> None:
+    assert cycles({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}}) == [["a", "b", "c", "a"]]
+
+
+@pytest.mark.parametrize(
+    ("package", "allowed"),
+    [
+        ("opentelemetry.sdk", ("kernel.export", "kernel.otel_sdk")),
+        ("opentelemetry.exporter", ()),
+        ("opentelemetry.proto", ("kernel.export", "replay.readers.otlp_proto")),
+        ("aiohttp", ("kernel.openai", "kernel.endpoint")),
+        ("socket", ("kernel.export",)),
+        ("urllib.request", ("kernel.export", "replay.emit")),
+        ("http.client", ("kernel.export",)),
+        ("requests", ()),
+        ("random", ("kernel.export",)),
+        ("secrets", ()),
+    ],
+)
+def test_only_the_modules_at_the_border_touch(package: str, allowed: tuple[str, ...]) -> None:
+    wrong = [
+        (m, name)
+        for m in FILES
+        for name in imports(m, at_load=False)
+        if (name == package or name.startswith(f"{package}.")) and not m.startswith(allowed or ("-",))
+    ]
+    assert wrong == []
+
+
+@pytest.mark.parametrize(
+    "module", ["kernel", "kernel.agent", "kernel.loop", "replay", "replay.recording", "replay.plugin"]
+)
+def test_importing_is_cheap(module: str) -> None:
+    """Nothing heavy is loaded before it is used; the schema validator belongs to the first tool."""
+    code = f"import {module}, sys; print(*sorted(m for m in sys.modules if m.partition('.')[0] in {HEAVY!r}))"
+    ran = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert ran.stdout.split() == []
+
+
+def strings(module: str) -> Iterator[tuple[int, str]]:
+    """Every text in a module that is not a docstring."""
+    documented: set[int] = set()
+    for node in ast.walk(tree(module)):
+        body = getattr(node, "body", None)
+        for statement in body if isinstance(body, list) else ():
+            if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant):
+                documented.add(id(statement.value))
+    for node in ast.walk(tree(module)):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in documented:
+            yield node.lineno, node.value
+
+
+FOREIGN = ("kernel.semconv", "replay.readers", "replay.importers")
+EXPORT = ("kernel.export", "kernel.otel_sdk", "kernel.outbox")
+
+
+def test_names_of_attributes_stand_in_one_module() -> None:
+    """Readers of other frameworks' formats name those frameworks' attributes, and exporters their own metrics; nobody
+    else spells one."""
+    wrong = [
+        f"{FILES[m].relative_to(ROOT)}:{line} {text!r}"
+        for m in FILES
+        if not m.startswith(FOREIGN + EXPORT)
+        for line, text in strings(m)
+        if text.startswith(("gen_ai.", "tracefirst.")) and " " not in text
+    ]
+    assert wrong == []
