@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import Struct
 
 from kernel.canonical import compact_json
-from kernel.run import Attempt, BudgetReading, Call, CallRecord, Decision, GuardVerdict, Run, Step, StepMarks
+from kernel.run import Attempt, BudgetReading, Call, CallRecord, Decision, GuardVerdict, Run, Step
 from replay.literal import cut, line, literal, quoted, width_of
 from replay.recording import Recording
 
@@ -17,9 +17,8 @@ FOLD_BEYOND = 40
 
 _ENDS, _AROUND = 5, 3
 _MAX_CALLS = 8
-_MAX_BLOCK_LINES = 200
-_MARGIN = 5
-_LABEL = 9
+MARGIN = 5
+LABEL = 9
 
 
 class Paint(Struct, frozen=True):
@@ -93,23 +92,23 @@ def _fold(hidden: list[int], view: View) -> str:
 
 def step_lines(step: Step, view: View, *, marked: bool = False) -> Iterator[str]:
     """One step: heading with thought and budget, then its parts, each on a line of its own."""
-    paint, room = view.paint, view.columns - _MARGIN
+    paint, room = view.paint, view.columns - MARGIN
     decision = step.decision
-    used = _used(step.budget)
+    used = used_words(step.budget)
     thought = line(decision.thought if decision is not None else "", max(20, room - len(used) - 2))
     heading = thought or _kind_words(decision)
     sign = paint("bad", "≠") if marked else " "
     gap = " " * max(2, room - width_of(heading) - len(used)) if used else ""
     number = paint("strong", f"{step.index:>3}")
     yield f"{sign}{number} {heading if thought else paint('quiet', heading)}{gap}{paint('quiet', used)}"
-    for label, text, style in _parts(step):
+    for label, text, style in parts_before(step):
         yield _labelled(label, text, style, view)
     limit = len(step.calls) if view.verbose else _MAX_CALLS
     for position, record in enumerate(step.calls[:limit]):
         yield from _call_lines(record, view, last=position == len(step.calls) - 1)
     if len(step.calls) > limit:
-        yield " " * _MARGIN + paint("quiet", f"⋮ {len(step.calls) - limit} more calls (--verbose)")
-    for label, text, style in _after(step):
+        yield " " * MARGIN + paint("quiet", f"⋮ {len(step.calls) - limit} more calls (--verbose)")
+    for label, text, style in parts_after(step):
         yield _labelled(label, text, style, view)
 
 
@@ -120,11 +119,11 @@ def _kind_words(decision: Decision | None) -> str:
 
 
 def _labelled(label: str, text: str, style: str, view: View) -> str:
-    room = max(20, view.columns - _MARGIN - _LABEL)
-    return " " * _MARGIN + view.paint(style, f"{label:<{_LABEL}}") + line(text, room)
+    room = max(20, view.columns - MARGIN - LABEL)
+    return " " * MARGIN + view.paint(style, f"{label:<{LABEL}}") + line(text, room)
 
 
-def _parts(step: Step) -> Iterator[tuple[str, str, str]]:
+def parts_before(step: Step) -> Iterator[tuple[str, str, str]]:
     """What came before the calls: label, foreign text, style."""
     if step.chat is not None:
         if step.chat.condensed:
@@ -148,7 +147,7 @@ def _parts(step: Step) -> Iterator[tuple[str, str, str]]:
         yield "ignored", ", ".join(decision.ignored), "warn"
 
 
-def _after(step: Step) -> Iterator[tuple[str, str, str]]:
+def parts_after(step: Step) -> Iterator[tuple[str, str, str]]:
     """What came after the calls."""
     if step.guard.verdict != "ok":
         yield "guard", guard_words(step.guard), "warn"
@@ -184,7 +183,8 @@ def guard_words(guard: GuardVerdict) -> str:
     return ", ".join(parts)
 
 
-def _used(reading: BudgetReading | None) -> str:
+def used_words(reading: BudgetReading | None) -> str:
+    """What had been used after a step, or "" where that is not known."""
     if reading is None:
         return ""
     return usage_words(reading.prompt_tokens, reading.output_tokens, reading.cost_usd, reading.elapsed_ns)
@@ -210,11 +210,11 @@ def _call_lines(record: CallRecord, view: View, *, last: bool) -> Iterator[str]:
     """`tool(arguments) → result` on one line where it fits, else on two."""
     paint = view.paint
     branch, below = ("└ ", "  ") if last else ("├ ", "│ ")
-    room = max(20, view.columns - _MARGIN - 2)
+    room = max(20, view.columns - MARGIN - 2)
     name = literal(record.call.name) or '""'
     asked = cut(name + "(" + arguments(record.call) + ")", room)
     outcome, style = outcome_words(record)
-    margin = " " * _MARGIN
+    margin = " " * MARGIN
     painted = paint("name", asked[: len(name)]) + asked[len(name) :]
     free = room - width_of(asked) - 1
     if free >= 24 and width_of(outcome[:2000]) <= free:
@@ -253,79 +253,6 @@ def value_text(value: Any) -> str:
     if isinstance(value, str):
         return quoted(value if len(value) <= 20_000 else value[:20_000] + "…")
     return literal(compact_json(value))
-
-
-def block(label: str, text: str, view: View, *, indent: int = _MARGIN) -> Iterator[str]:
-    """Text of many lines under a label, whole but for what is beyond 200 lines, unless `verbose`."""
-    if not text:
-        return
-    lines = text.split("\n")
-    margin = " " * indent
-    padded = f"{label:<{_LABEL - 1}} "
-    if len(lines) == 1 and width_of(text[:1000]) <= view.columns - indent - len(padded):
-        yield f"{margin}{view.paint('quiet', padded)}{literal(text)}"
-        return
-    yield f"{margin}{view.paint('quiet', label)}"
-    limit = len(lines) if view.verbose else _MAX_BLOCK_LINES
-    for one in lines[:limit]:
-        yield (
-            f"{margin}  {literal(one)}" if view.verbose else f"{margin}  {cut(literal(one[:20_000]), 4 * view.columns)}"
-        )
-    if len(lines) > limit:
-        yield f"{margin}  " + view.paint("quiet", f"⋮ {len(lines) - limit} more lines (--verbose)")
-
-
-def step_detail(step: Step, marks: StepMarks | None, view: View) -> Iterator[str]:
-    """One step in full: its request's new messages, the raw reply, the decision, each call with all it carries."""
-    paint = view.paint
-    used = _used(step.budget)
-    yield f" {paint('strong', f'step {step.index}')}" + (f"   {paint('quiet', 'used so far: ' + used)}" if used else "")
-    if marks is not None:
-        yield from block("span", marks.step.span_id, view)
-    if (chat := step.chat) is not None:
-        yield f"   {paint('strong', 'request')} {paint('quiet', f'{chat.kept} messages kept, {len(chat.new)} new')}"
-        for at, message in enumerate(chat.new, chat.kept):
-            yield from block(f"/messages/{at} {literal(message.role)}", message.content, view)
-            for call in message.tool_calls:
-                yield from block("call", f"{call.name} {call.arguments}", view, indent=_MARGIN + 2)
-        for attempt in chat.attempts:
-            yield from block("attempt", attempt_words(attempt), view)
-        if (reply := chat.reply) is not None:
-            yield f"   {paint('strong', 'reply')} {paint('quiet', literal(reply.finish_reason or ''))}"
-            yield from block("reasoning", reply.reasoning or "", view)
-            yield from block("text", reply.text, view)
-            for call in reply.tool_calls:
-                yield from block("call", f"{call.name} {call.arguments} {call.id}", view)
-    if (decision := step.decision) is not None:
-        yield f"   {paint('strong', 'decision')} {decision.kind} {paint('quiet', literal(decision.family))}"
-        yield from block("thought", decision.thought, view)
-    for label, text, _ in _parts(step):
-        if label not in ("attempt", "reply"):
-            yield from block(label, text, view)
-    for position, record in enumerate(step.calls):
-        yield f"   {paint('strong', f'call {position}')} {literal(record.call.name)} {paint('quiet', record.outcome)}"
-        yield from block("args", compact_json(record.call.args), view)
-        if record.call.coerced:
-            yield from block("coerced", ", ".join(record.call.coerced), view)
-        yield from _record_detail(record, view)
-        if marks is not None and position < len(marks.calls):
-            yield from block("span", marks.calls[position].span_id, view)
-    for label, text, _ in _after(step):
-        yield from block(label, text, view)
-
-
-def _record_detail(record: CallRecord, view: View) -> Iterator[str]:
-    if record.result is not None:
-        result = record.result
-        yield from block("result", result if isinstance(result, str) else compact_json(result), view)
-    if record.error is not None:
-        yield from block("error", f"{record.error.type}: {record.error.message}", view)
-    if record.shown is not None:
-        yield from block("shown", record.shown, view)
-    if record.approval is not None:
-        yield from block("approval", "given" if record.approval.approved else "refused", view)
-    for label, text in (("key", record.key), ("served by", record.served_by), ("artifact", record.artifact)):
-        yield from block(label, text or "", view)
 
 
 def _beside(left: str, right: str, columns: int) -> str:

@@ -1,26 +1,19 @@
-"""The outcome of replays as a JSON document, and as text for people. Both are a function of the result alone."""
+"""The outcome of a replay as text for people: a function of the result alone."""
 
 from __future__ import annotations
 
-import json
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
-import msgspec
-from msgspec import Struct
-
-from kernel.canonical import to_jsonable
 from kernel.run import Run, RunEnd
 from replay.contrast import contrast
 from replay.divergence import DRIFT, Divergence
+from replay.document import Emitted, last_stop, layers_of, step_count
 from replay.literal import cut, line, literal, wrap
 from replay.play import ReplayResult
 from replay.recording import Recording
 from replay.render import View, step_lines, title, tree, usage_words, value_text
-
-LAYERS = ("requests", "decisions", "calls", "results", "observations", "guard", "feedback", "budget", "stop")
-"""What a replay compares where it was recorded."""
 
 _DOWNSTREAM_LINES = 200
 _MOST_LINES = 4
@@ -54,86 +47,6 @@ MEANINGS = {
     "diverged": "behaviour differs from what was recorded",
     "not_checked": "nothing was compared, so nothing is known",
 }
-
-
-class Emitted(Struct, frozen=True, kw_only=True):
-    """Where a replay's own trace went: its id, the page that compares both, the file."""
-
-    trace_id: str
-    link: str = ""
-    path: str = ""
-
-
-# ---------------------------------------------------------------- JSON
-
-
-def document(
-    results: Sequence[tuple[ReplayResult, Emitted | None]], errors: Sequence[tuple[str, str]] = ()
-) -> dict[str, Any]:
-    """The document of `--format json`. `errors` are pairs of file and message."""
-    out: dict[str, Any] = {"traces": [trace_document(result, emitted) for result, emitted in results]}
-    if errors:
-        out["errors"] = [{"file": file, "message": message} for file, message in errors]
-    return out
-
-
-def trace_document(result: ReplayResult, emitted: Emitted | None = None) -> dict[str, Any]:
-    """One replay. The keys up to `replay_trace_id` are the contract, in this order."""
-    recording = result.recording
-    runs = [recorded.run for recorded in recording.runs]
-    layers, unrecorded = layers_of(recording)
-    return {
-        "trace_id": recording.trace_id,
-        "agent": recording.agent,
-        "verdict": result.verdict,
-        "ran_with": result.ran_with,
-        "stop_reason": {"recorded": _stop(runs), "replayed": _stop(result.observed)},
-        "steps": {"recorded": _steps(runs), "replayed": _steps(result.observed)},
-        "served": msgspec.to_builtins(result.served),
-        "unused": msgspec.to_builtins(result.unused),
-        "live": 0,
-        "divergences": [_divergence(divergence) for divergence in result.divergences],
-        "replay_trace_id": emitted.trace_id if emitted is not None else None,
-        "file": recording.file,
-        "turns": len(runs),
-        "complete": result.complete,
-        "why_not": result.why_not or None,
-        "compared": list(layers) if result.verdict != "not_checked" else [],
-        "not_recorded": list(unrecorded),
-        "notes": list(recording.notes),
-        "compare": emitted.link or None if emitted is not None else None,
-    }
-
-
-def to_json(value: Any) -> str:
-    """Indented ASCII JSON with its final newline, so that no foreign text can act on a terminal."""
-    try:
-        return json.dumps(value, indent=2, allow_nan=False) + "\n"
-    except (ValueError, TypeError, RecursionError):
-        return json.dumps(to_jsonable(value), indent=2, allow_nan=False) + "\n"
-
-
-def _divergence(divergence: Divergence) -> dict[str, Any]:
-    plain: dict[str, Any] = {name: getattr(divergence, name) for name in Divergence.__struct_fields__}
-    return plain
-
-
-def _stop(runs: Sequence[Run]) -> str | None:
-    end = runs[-1].end if runs else None
-    return end.stop_reason if end is not None else None
-
-
-def _steps(runs: Sequence[Run]) -> int:
-    return sum(len(run.steps) for run in runs)
-
-
-def layers_of(recording: Recording) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Which layers the recording holds, and what else it says nobody recorded."""
-    absent = tuple(dict.fromkeys(name for recorded in recording.runs for name in recorded.run.head.absent))
-    return tuple(layer for layer in LAYERS if layer not in absent), absent
-
-
-# ---------------------------------------------------------------- text
 
 
 def report(
@@ -172,7 +85,7 @@ def _leading(result: ReplayResult, view: View) -> Iterator[str]:
     yield f"{paint(style, paint('strong', result.verdict.upper()))}  {place(first, result.recording)}"
     yield from _values(first, view)
     yield _field("cause", _cause(first), view)
-    stops = [_stop([recorded.run for recorded in result.recording.runs]), _stop(result.observed)]
+    stops = [last_stop([recorded.run for recorded in result.recording.runs]), last_stop(result.observed)]
     if first.kind != "stop" and stops[0] != stops[1] and all(stops):
         yield _field("stop", f"recorded {stops[0]}, replayed {stops[1]}", view)
     rest = [d for d in result.divergences if d is not first]
@@ -329,7 +242,7 @@ def _verdict_line(result: ReplayResult, view: View, *, named: bool) -> str:
         return f"{word}  {file}: {text}" if file else f"{word}  {text}"
     if named:
         file, recorded = literal(result.recording.file), [recorded.run for recorded in result.recording.runs]
-        steps, stop = _plural(_steps(recorded), "step"), _stop(recorded) or "cut short"
+        steps, stop = _plural(step_count(recorded), "step"), last_stop(recorded) or "cut short"
         agent, trace = literal(result.recording.agent), literal(result.recording.trace_id[:8])
         return f"{word}  {file}  {agent}  trace {trace}  {steps}, {stop}; {_served(result)}"
     return f"{word}  {MEANINGS[result.verdict]}"
@@ -350,8 +263,8 @@ def _evidence(result: ReplayResult, view: View) -> Iterator[str]:
         for divergence in changed[:_AT_MOST]:
             yield _field("file", f"{place(divergence, None)}: {line(str(divergence.observed), 4 * view.columns)}", view)
         return
-    recorded = _steps([r.run for r in result.recording.runs])
-    replayed = _steps(result.observed)
+    recorded = step_count([r.run for r in result.recording.runs])
+    replayed = step_count(result.observed)
     unused = result.unused
     left = _replies_and_results(unused.model, unused.tools) if unused.model or unused.tools else "0"
     yield _field("steps", f"{recorded} recorded, {replayed} replayed; {_served(result)}; unused {left}; live 0", view)

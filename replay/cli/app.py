@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Sequence
+from typing import Any
 
 import click
 
 from kernel.version import VERSION
-
-F = TypeVar("F", bound=Callable[..., Any])
+from replay.cli.options import going_on, shared, steps_option
 
 SAME, DIFFERENT, USAGE, UNUSABLE = 0, 1, 2, 3
 """Exit status. With several files the worst wins in the order 3, 1, 0: an unusable file is never hidden."""
@@ -55,56 +54,6 @@ class Verbs(click.Group):
         self.format_commands(ctx, formatter)
 
 
-def _shared(*, formats: bool = True, choice: bool = True, verbose: bool = True) -> Callable[[F], F]:
-    """Options that many verbs have."""
-
-    def add(function: F) -> F:
-        if verbose:
-            function = click.option("-v", "--verbose", is_flag=True, help="Show everything, cut nothing.")(function)
-        if formats:
-            function = click.option(
-                "--format",
-                "form",
-                type=click.Choice(["text", "json"]),
-                default="text",
-                show_default=True,
-                help="Form of the report on standard output.",
-            )(function)
-        if choice:
-            function = click.option("--all", "every", is_flag=True, help="All traces of a file that holds several.")(
-                function
-            )
-            function = click.option(
-                "--trace", "trace_id", metavar="ID", help="The trace with this id, or with an id that begins so."
-            )(function)
-        return function
-
-    return add
-
-
-def _steps_option(function: F) -> F:
-    return click.option(
-        "--steps", metavar="N-M", callback=_step_ranges, help="Show these steps, such as 3-9, 12- or 1,4-6."
-    )(function)
-
-
-def _step_ranges(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[range, ...] | None:
-    if value is None:
-        return None
-    ranges = []
-    for part in value.split(","):
-        first, dash, last = part.strip().partition("-")
-        try:
-            start = int(first) if first else 1
-            stop = int(last) if last else (sys.maxsize - 1 if dash else start)
-        except ValueError:
-            raise click.BadParameter(f"{part!r} is no step or range; write 3, 3-9, 12- or 1,4-6") from None
-        if start < 1 or stop < start:
-            raise click.BadParameter(f"{part!r} holds no step; steps count from 1")
-        ranges.append(range(start, stop + 1))
-    return tuple(ranges)
-
-
 _HELP = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 
@@ -128,8 +77,8 @@ def cli() -> None:
     metavar="MODULE:OBJECT",
     help="Today's agent: an Agent, a function that returns one, or a dict of name to Agent.",
 )
-@_shared()
-@_steps_option
+@shared()
+@steps_option
 @click.option(
     "--otlp", metavar="URL", help="Send original and replay there (OTLP/HTTP); print the page to compare them."
 )
@@ -145,9 +94,9 @@ def run(**options: Any) -> int:
 @cli.command(short_help="Show what a file recorded, without a replay.")
 @click.argument("file")
 @click.option("--step", type=click.IntRange(min=1), help="This step in full: request, reply, calls, results.")
-@_steps_option
+@steps_option
 @click.option("--turn", type=click.IntRange(min=1), help="This turn of a conversation.")
-@_shared()
+@shared()
 def show(**options: Any) -> int:
     """Show what FILE recorded, without a replay.
 
@@ -164,7 +113,7 @@ def show(**options: Any) -> int:
 
 @cli.command(short_help="Say whether a file can be replayed, and what is missing.")
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
-@_shared()
+@shared()
 def check(**options: Any) -> int:
     """Say whether FILE can be replayed: what is there, what is missing, what nobody recorded.
 
@@ -183,7 +132,7 @@ def check(**options: Any) -> int:
 @cli.command(short_help="Compare two recordings, their steps aligned first.")
 @click.argument("a")
 @click.argument("b")
-@_shared(choice=False)
+@shared(choice=False)
 @click.option("--trace-a", metavar="ID", help="Which trace of A, where it holds several.")
 @click.option("--trace-b", metavar="ID", help="Which trace of B, where it holds several.")
 def diff(**options: Any) -> int:
@@ -203,7 +152,7 @@ def diff(**options: Any) -> int:
 
 @cli.command(short_help="Count stop reasons, steps, tokens, cost and tools.")
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
-@_shared(choice=False, verbose=False)
+@shared(choice=False, verbose=False)
 def stats(**options: Any) -> int:
     """Count over all traces of FILE...: stop reasons, steps, tokens, cost, tools.
 
@@ -218,7 +167,7 @@ def stats(**options: Any) -> int:
 
 @cli.command(short_help="Look for secrets that were not masked.")
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
-@_shared(choice=False, verbose=False)
+@shared(choice=False, verbose=False)
 def scan(**options: Any) -> int:
     """Look for secrets in FILE... that were not masked. None is printed.
 
@@ -239,7 +188,7 @@ def scan(**options: Any) -> int:
 @click.option(
     "-o", "--output", required=True, metavar="OUT", help="A file *.trace.json, or a folder for several traces."
 )
-@_shared(formats=False, verbose=False)
+@shared(formats=False, verbose=False)
 def import_(**options: Any) -> int:
     """Turn FILE of another framework into recordings.
 
@@ -252,27 +201,10 @@ def import_(**options: Any) -> int:
     return import_traces(**options)
 
 
-def _going_on(function: F) -> F:
-    """Options of the verbs that go on live."""
-    for option in (
-        click.option("--trace", "trace_id", metavar="ID", help="The trace with this id, where FILE holds several."),
-        click.option("-o", "--output", metavar="OUT", help="Where the new trace goes.  [default: beside FILE]"),
-        click.option(
-            "--llm", metavar="MODULE:OBJECT", help="The live model.  [default: OPENAI_BASE_URL, OPENAI_API_KEY, MODEL]"
-        ),
-        click.option("--agent", required=True, metavar="MODULE:OBJECT", help="The agent that goes on."),
-        click.option(
-            "--format", "form", type=click.Choice(["text", "json"]), default="text", help="Form of the report."
-        ),
-    ):
-        function = option(function)
-    return function
-
-
 @cli.command(short_help="Play a recording up to a step, change something, go on live.")
 @click.argument("file")
 @click.option("--step", required=True, type=click.IntRange(min=1), help="The first step that is live.")
-@_going_on
+@going_on
 @click.option("--system", metavar="TEXT", help="Another system prompt; @FILE reads it from a file.")
 @click.option("--task", metavar="TEXT", help="Another task; @FILE reads it from a file.")
 @click.option(
@@ -301,7 +233,7 @@ def fork(**options: Any) -> int:
 
 @cli.command(short_help="Go on with a run that was cut short.")
 @click.argument("file")
-@_going_on
+@going_on
 def resume(**options: Any) -> int:
     """Go on with a run that was cut short, from where its trace or journal ends.
 

@@ -17,10 +17,11 @@ from replay.cli import output
 from replay.cli.agents import agent_for, load_agent, load_model
 from replay.cli.app import DIFFERENT, SAME, UNUSABLE
 from replay.cli.files import message_of, one_recording
+from replay.document import to_json
 from replay.literal import literal
 from replay.recording import Recording
 from replay.render import Paint, View
-from replay.report import run_lines, to_json
+from replay.report import run_lines
 
 GoOn = Callable[[Recording, Agent, Any, str], Coroutine[Any, Any, RunResult]]
 

@@ -12,10 +12,12 @@ from kernel.errors import TraceError
 from replay.cli import output
 from replay.cli.app import DIFFERENT, SAME, UNUSABLE
 from replay.cli.files import expand, message_of, one_recording, recordings
+from replay.detail import step_detail
+from replay.document import to_json
 from replay.literal import literal
 from replay.recording import RecordedRun, Recording
-from replay.render import Paint, View, step_detail
-from replay.report import heading, run_lines, to_json
+from replay.render import Paint, View
+from replay.report import heading, run_lines
 
 
 def _view(verbose: bool = False, steps: tuple[range, ...] | None = None) -> View:

@@ -12,9 +12,10 @@ from replay.cli import output
 from replay.cli.agents import Agents, agent_for, load_agent
 from replay.cli.app import DIFFERENT, SAME, UNUSABLE, USAGE
 from replay.cli.files import expand, message_of, recordings
+from replay.document import Emitted, document, to_json
 from replay.play import ReplayResult, replay
 from replay.render import Paint, View
-from replay.report import Emitted, document, report, to_json
+from replay.report import report
 
 
 def replay_files(

@@ -22,9 +22,10 @@ from kernel.run import (
     ToolFault,
 )
 from replay.contrast import contrast
+from replay.detail import step_detail
 from replay.divergence import ABSENT
 from replay.literal import cut, line, literal, quoted, width_of, wrap
-from replay.render import Paint, View, step_detail, step_lines, tree, value_text
+from replay.render import Paint, View, step_lines, tree, value_text
 from replay.report import run_lines
 from tests.helpers import runs
 

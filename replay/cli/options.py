@@ -1,0 +1,79 @@
+"""Options that several verbs share."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def shared(*, formats: bool = True, choice: bool = True, verbose: bool = True) -> Callable[[F], F]:
+    """Options that many verbs have."""
+
+    def add(function: F) -> F:
+        if verbose:
+            function = click.option("-v", "--verbose", is_flag=True, help="Show everything, cut nothing.")(function)
+        if formats:
+            function = click.option(
+                "--format",
+                "form",
+                type=click.Choice(["text", "json"]),
+                default="text",
+                show_default=True,
+                help="Form of the report on standard output.",
+            )(function)
+        if choice:
+            function = click.option("--all", "every", is_flag=True, help="All traces of a file that holds several.")(
+                function
+            )
+            function = click.option(
+                "--trace", "trace_id", metavar="ID", help="The trace with this id, or with an id that begins so."
+            )(function)
+        return function
+
+    return add
+
+
+def steps_option(function: F) -> F:
+    """`--steps`: which steps of a tree are shown."""
+    return click.option(
+        "--steps", metavar="N-M", callback=_step_ranges, help="Show these steps, such as 3-9, 12- or 1,4-6."
+    )(function)
+
+
+def _step_ranges(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[range, ...] | None:
+    if value is None:
+        return None
+    ranges = []
+    for part in value.split(","):
+        first, dash, last = part.strip().partition("-")
+        try:
+            start = int(first) if first else 1
+            stop = int(last) if last else (sys.maxsize - 1 if dash else start)
+        except ValueError:
+            raise click.BadParameter(f"{part!r} is no step or range; write 3, 3-9, 12- or 1,4-6") from None
+        if start < 1 or stop < start:
+            raise click.BadParameter(f"{part!r} holds no step; steps count from 1")
+        ranges.append(range(start, stop + 1))
+    return tuple(ranges)
+
+
+def going_on(function: F) -> F:
+    """Options of the verbs that go on live."""
+    for option in (
+        click.option("--trace", "trace_id", metavar="ID", help="The trace with this id, where FILE holds several."),
+        click.option("-o", "--output", metavar="OUT", help="Where the new trace goes.  [default: beside FILE]"),
+        click.option(
+            "--llm", metavar="MODULE:OBJECT", help="The live model.  [default: OPENAI_BASE_URL, OPENAI_API_KEY, MODEL]"
+        ),
+        click.option("--agent", required=True, metavar="MODULE:OBJECT", help="The agent that goes on."),
+        click.option(
+            "--format", "form", type=click.Choice(["text", "json"]), default="text", help="Form of the report."
+        ),
+    ):
+        function = option(function)
+    return function
