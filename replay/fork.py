@@ -145,7 +145,8 @@ async def _go_on(
 ) -> RunResult:
     live = as_model(llm)
     prefix = Run(head=run.head, steps=run.steps[:steps], mark=run.mark)
-    head = _head(run, agent, live, change, run_id, confirm is not None, resumes)
+    asked = _confirm(prefix, confirm)
+    head = _head(run, agent, live, change, run_id, asked is not None, resumes)
     switching = _Clock(prefix, clock)
     port = _Tools(prefix, LiveTools(agent.ledger, run_id=run_id, clock=switching), change.results, allow)
     tracing = tracing_from(trace)
@@ -162,7 +163,7 @@ async def _go_on(
         agent.toolbox(),
         Seams(model=_Model(prefix, live, switching), tools=port, clock=switching, ids=ids),
         Transcript(agent.count_tokens),
-        confirm=_confirm(prefix, confirm),
+        confirm=asked,
         finish_check=agent.finish_check,
         tracer=recorder,
         count=agent.count_tokens,
@@ -208,7 +209,7 @@ def _head(
         run_id=run_id,
         turn=run.head.turn,
         conversation_id=run.head.conversation_id,
-        confirm=confirm or run.head.confirm,
+        confirm=confirm,
     )
     if change.system is not None:
         head = msgspec.structs.replace(head, system=change.system)
