@@ -70,6 +70,6 @@ class ReplayCase(pytest.Item):
         failure = failure_in(excinfo)
         return super().repr_failure(excinfo) if failure is None else render(failure, self.nodeid.partition("::")[0])
 
-    def reportinfo(self) -> tuple[Path, int | None, str]:
+    def reportinfo(self) -> tuple[Path, int, str]:
         """Where the case is, and its name in headings."""
-        return self.path, None, f"{self.name} of {self.suite.settings.shown(self.path)}"
+        return self.path, 0, f"{self.name} of {self.suite.settings.shown(self.path)}"

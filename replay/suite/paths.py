@@ -19,7 +19,7 @@ FOLDER = "__replays__"
 EXTENSION = "replay.txt"
 
 _TRACE_ID = re.compile(rb'"traceId":\s*"([0-9a-fA-F]{32})"')
-_SAFE = re.compile(r"[0-9a-z-]{1,64}")
+_SAFE = re.compile(r"[0-9a-f-]{1,64}")
 
 
 def is_fixture(path: Path) -> bool:
@@ -59,7 +59,7 @@ def _safe(trace_id: str) -> str:
         return trace_id
     from kernel.canonical import digest
 
-    return f"id-{digest(trace_id)}"
+    return f"_{digest(trace_id)}"
 
 
 def fixtures_below(folders: Iterable[Path]) -> Iterator[Path]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Generator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from replay.suite.failure import failure_in, render
 from replay.suite.paths import FOLDER, fixtures_below, is_fixture, unused_below
 from replay.suite.settings import SUFFIX, read_settings
 
@@ -77,6 +79,18 @@ class Suite:
     def pytest_ignore_collect(self, collection_path: Path) -> bool | None:
         return True if collection_path.name == FOLDER else None
 
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(
+        self, item: pytest.Item, call: pytest.CallInfo[None]
+    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        """A replay that fails in a test of the user's own tells its story too, instead of our frames."""
+        report = yield
+        if call.excinfo is not None and isinstance(item, pytest.Function):
+            failure = failure_in(call.excinfo)
+            if failure is not None:
+                report.longrepr = render(failure, item.nodeid.partition("::")[0])
+        return report
+
     def pytest_report_teststatus(self, report: pytest.TestReport) -> _Status | None:
         """Replays that passed although they drifted are counted apart from those that passed."""
         if report.when == "call" and report.outcome == "passed" and _DRIFTED in report.user_properties:
@@ -128,7 +142,9 @@ class Suite:
             self._complaints.append("nothing was checked: no recording could be replayed")
         if not total and self._whole():
             names = ", ".join(self.settings.shown(folder) for folder in self.settings.folders)
-            self._complaints.append(f"nothing was checked: {names} holds no *{SUFFIX}")
+            there = sum(1 for _ in fixtures_below(self.settings.folders))
+            what = f"none of the {there} recordings was collected" if there else f"it holds no *{SUFFIX}"
+            self._complaints.append(f"nothing was checked: {names}: {what}")
         for name in self.settings.from_option:
             if total and name not in self._agents:
                 known = ", ".join(sorted(filter(None, self._agents))) or "none"
@@ -142,7 +158,9 @@ class Suite:
     def _whole(self) -> bool:
         """Whether all that is configured was to run."""
         option = self._config.option
-        chosen = option.keyword or option.markexpr or getattr(option, "lf", False) or self._deselected
+        chosen = self._deselected or any(
+            getattr(option, name, None) for name in ("keyword", "markexpr", "lf", "ignore", "ignore_glob", "deselect")
+        )
         return (
             bool(self.settings.folders)
             and not chosen

@@ -1,0 +1,127 @@
+"""Snapshots of replays: what they say, and the four ways in which one is not right."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from replay.play import replay
+from replay.recording import load
+from replay.suite.extension import diff
+from replay.suite.paths import snapshot_path
+from replay.suite.snapshot import snapshot_text
+from tests.plugin.conftest import Project
+
+pytest_plugins = ["pytester"]
+
+ROOT = Path(__file__).resolve().parents[2]
+FIXTURES = sorted((ROOT / "fixtures").glob("*.trace.json"))
+
+
+def test_a_missing_snapshot_fails_shows_what_it_would_hold_and_names_the_option(project: Project) -> None:
+    project.record("order-5xx")
+    result = project.run()
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(
+        [
+            "*order-5xx.trace.json: its snapshot is missing: fixtures/__replays__/order-5xx.replay.txt would hold",
+            "  replay snapshot 1",
+            '     1 ????????  query_metrics {"service":"order",*} -> ok',
+            "next: pytest fixtures/order-5xx.trace.json::replay --replay-update",
+            "replay: snapshots 1 missing",
+            "FAILED fixtures/order-5xx.trace.json::replay - snapshot missing: pytest *--replay-update",
+        ]
+    )
+    assert not project.snapshot("order-5xx").exists()
+
+
+def test_a_snapshot_of_the_same_recording_that_differs_has_changed(suite: Callable[..., Project]) -> None:
+    project = suite("order-5xx")
+    path = project.snapshot("order-5xx")
+    path.write_text(path.read_text().replace("stop finish", "stop max_steps"), encoding="utf-8")
+    result = project.run()
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(
+        ["*its snapshot changed: *", "  -stop max_steps", "  +stop finish", "replay: snapshots 1 changed"]
+    )
+
+
+def test_a_snapshot_of_another_recording_is_stale(suite: Callable[..., Project]) -> None:
+    project = suite("order-5xx")
+    project.record("max-steps", to="order-5xx")
+    result = project.run()
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*its snapshot is stale: * is of another recording *", "replay: snapshots 1 stale"])
+
+
+def test_a_snapshot_of_another_format_is_stale(suite: Callable[..., Project]) -> None:
+    project = suite("order-5xx")
+    path = project.snapshot("order-5xx")
+    path.write_text(path.read_text().replace("replay snapshot 1", "replay snapshot 0"), encoding="utf-8")
+    result = project.run()
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*is not of this format*", "replay: snapshots 1 stale"])
+
+
+def test_a_snapshot_without_a_recording_is_unused_and_fails_a_run_that_is_whole(suite: Callable[..., Project]) -> None:
+    project = suite("order-5xx", "max-steps")
+    (project.fixtures / "max-steps.trace.json").unlink()
+    result = project.run()
+    result.assert_outcomes(passed=1)
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines(["unused fixtures/__replays__/max-steps.replay.txt: no recording belongs to it"])
+    assert project.snapshot("max-steps").exists()
+    assert project.run("--snapshot-warn-unused").ret == pytest.ExitCode.OK
+
+
+def test_other_tests_alone_do_not_look_for_unused_snapshots(suite: Callable[..., Project]) -> None:
+    project = suite("order-5xx", "max-steps")
+    (project.fixtures / "max-steps.trace.json").unlink()
+    project.write("tests/test_unit.py", "def test_unit(): pass\n")
+    assert project.run("tests").ret == pytest.ExitCode.OK
+
+
+def test_the_snapshot_does_not_depend_on_the_spelling_of_the_file(suite: Callable[..., Project]) -> None:
+    project = suite("order-5xx")
+    path = project.fixtures / "order-5xx.trace.json"
+    path.write_text(json.dumps(json.loads(path.read_text()), indent=4), encoding="utf-8")
+    project.run().assert_outcomes(passed=1)
+
+
+@pytest.mark.parametrize("path", FIXTURES, ids=lambda path: path.name.removesuffix(".trace.json"))
+def test_a_snapshot_is_short_printable_and_free_of_ids_and_times(path: Path) -> None:
+    (recording,) = load(path)
+    text = snapshot_text(replay(recording))
+    assert all(line.isprintable() for line in text.splitlines())
+    assert text == snapshot_text(replay(recording))
+    assert recording.trace_id not in text
+    assert len(text) < 6000
+    steps = sum(len(recorded.run.steps) for recorded in recording.runs)
+    assert sum(line[:4].strip().isdigit() for line in text.splitlines()) == steps
+
+
+def test_texts_that_look_alike_are_escaped_in_a_diff() -> None:
+    assert diff("name caf\u00e9\n", "name cafe\u0301\n")[-3:-1] == ["-name caf\\xe9", "+name cafe\\u0301"]
+
+
+names = st.text(alphabet="ab.AB-_[]~ é\u202e", min_size=1, max_size=12).filter(lambda name: name.strip(". ") != "")
+ids = st.none() | st.text(alphabet="0123456789abcdef", min_size=32, max_size=32) | st.text(min_size=1, max_size=80)
+
+
+@given(one=st.tuples(names, ids), other=st.tuples(names, ids))
+def test_recordings_and_snapshots_are_one_to_one_also_where_case_is_ignored(
+    one: tuple[str, str | None], other: tuple[str, str | None]
+) -> None:
+    """As long as the fixtures themselves are told apart there."""
+    fixture, another = (Path("f") / f"{name}.trace.json" for name, _ in (one, other))
+    places = snapshot_path(fixture, one[1]), snapshot_path(another, other[1])
+    for place, key in zip(places, (one, other), strict=True):
+        assert place.is_relative_to(Path("f") / "__replays__") and ".." not in place.parts
+        assert len(place.name.encode()) <= max(255, len(f"{key[0]}.trace.json".encode()))
+    if fixture.name.lower() != another.name.lower() or one[1] != other[1]:
+        assert str(places[0]).lower() != str(places[1]).lower()
