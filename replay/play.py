@@ -341,7 +341,7 @@ def _miss_cause(nearest: Any) -> str:
 
 
 def _longer_cause(ended: str) -> str:
-    if ended in ("max_steps", "token_budget", "cost_budget"):
+    if ended in ("max_steps", "token_budget", "cost_budget") or ended.endswith("_exhausted"):
         return "budget"
     return {"timeout": "clock", "loop_detected": "guard"}.get(ended, "parser")
 
