@@ -27,7 +27,7 @@ class Paint(Struct, frozen=True):
     on: bool = False
 
     def __call__(self, style: str, text: str) -> str:
-        return f"\x1b[{_STYLES[style]}m{text}\x1b[0m" if self.on and text else text
+        return f"\x1b[{_STYLES[style]}m{text}\x1b[0m" if self.on and style and text else text
 
 
 _STYLES = {"strong": "1", "quiet": "2", "bad": "31", "good": "32", "warn": "33", "name": "36"}

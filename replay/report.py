@@ -296,7 +296,8 @@ def next_command(result: ReplayResult, options: str = "") -> str:
     if result.verdict == "not_checked":
         return f"replay check {file}"
     first = result.first
-    step = first.step if first is not None else 0
+    runs = [recorded.run for recorded in recording.runs]
+    step = min(first.step, len(runs[first.turn - 1].steps)) if first is not None else 0
     if first is not None and first.cause == "file":
         return f"replay check {file}"
     turn = f" --turn {first.turn}" if first is not None and len(recording.runs) > 1 else ""

@@ -49,8 +49,9 @@ def problem(message: str) -> None:
 
 
 def progress(done: int, total: int) -> None:
-    """How far a long job is, on one line of a terminal's standard error; elsewhere nothing."""
-    if total > 1 and sys.stderr.isatty():
+    """How far a long job is, on one line of a terminal's standard error; nothing where the report itself is seen
+    to grow, or where nobody looks."""
+    if total > 1 and sys.stderr.isatty() and not sys.stdout.isatty():
         _write(sys.stderr, f"\r{done} of {total}" if done < total else "\r\x1b[K")
         sys.stderr.flush()
 

@@ -85,6 +85,7 @@ class _Job:
         self._results: list[tuple[ReplayResult, Emitted | None]] = []
         self._errors: list[tuple[str, str]] = []
         self._counts: dict[str, int] = {}
+        self._last = ""
         self._failed = False
 
     def file(self, name: str, trace_id: str | None, every: bool) -> None:
@@ -106,8 +107,9 @@ class _Job:
         if self._form == "json":
             self._results.append((result, emitted))
             return
-        if self._brief and result.verdict != "same" and sum(self._counts.values()) > 1:
+        if self._brief and self._last and (result.verdict != "same" or self._last != "same"):
             output.write("\n")
+        self._last = result.verdict
         output.lines(report(result, self._view, brief=self._brief, emitted=emitted, options=options))
 
     def _emit(self, result: ReplayResult) -> Emitted | None:

@@ -207,7 +207,12 @@ def test_every_part_of_a_step_stays_harmless_and_within_the_width() -> None:
 
 
 def test_colours_change_nothing_but_colours() -> None:
-    run = run_of(3)
+    calls = (
+        CallRecord(call=Call(name="look", args={"at": 1}), outcome="ok", result="fine"),
+        CallRecord(call=Call(name="look"), outcome="timeout", served_by="ledger"),
+    )
+    warned = step_of(4, calls=calls, guard=GuardVerdict(verdict="warned"), feedback="stop", refusal="no")
+    run = Run(head=run_of(3).head, steps=(*run_of(3).steps, warned))
     plain = list(tree(run, View()))
     painted = "\n".join(tree(run, View(paint=Paint(True))))
     for style in ("0", "1", "2", "31", "32", "33", "36"):
