@@ -46,5 +46,6 @@ def _from_spans(path: Path) -> list[Recording]:
     try:
         return load(path)
     except TraceError as error:
-        text = f"{path}: holds no chat messages, and as a trace: {str(error).removeprefix(f'{path}: ')} {ACCEPTED}."
+        found = str(error).removeprefix(str(path)).lstrip(":, ")
+        text = f"{path}: holds no chat messages; read as a trace: {found} Also accepted: {ACCEPTED}."
         raise TraceError(text, file=str(path), line=error.line) from None

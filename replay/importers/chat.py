@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,27 +18,33 @@ from replay.importers.text import is_text_protocol, read_text
 from replay.importers.turns import Reading, read_turns
 
 ACCEPTED = (
-    'Accepted: a list of chat messages, {"messages": […]}, {"traj": […]} (tau-bench), {"history": […]} (SWE-agent), '
-    "a list of these, or one a line"
+    'a list of chat messages, {"messages": […]}, {"traj": […]} (tau-bench), {"history": […]} (SWE-agent), '
+    "a list of these, or one a line, and ToolBench answers"
 )
 _KEYS = ("traj", "messages", "history")
+_HEAD_BYTES = 4096
+_SPANS = re.compile(rb'"(?:resourceSpans|resource_spans|scopeSpans|batches|traceID|tracefirst)"\s*:')
 ABSENT = ("times", "usage", "finish reasons", "tool outcomes", "tool effects", "budget", "guard", "policy")
 """What no chat-format file has. Each result is recorded as `ok` with the text that the model was shown."""
 
 
 def read_json(path: Path) -> Any | None:
-    """The JSON of a file; for JSON lines a list. None where it is no text.
+    """The JSON of a file; for JSON lines a list. None where it is no text, or holds spans: those files can be large.
 
     Raises:
         TraceError: the JSON is cut or broken; the message says where.
     """
-    data = path.read_bytes()
+    with path.open("rb") as file:
+        head = file.read(_HEAD_BYTES)
+        if _SPANS.search(head):
+            return None
+        data = head + file.read()
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
         return None
     if not text.strip():
-        raise TraceError(f"{path}: is empty. {ACCEPTED}.", file=str(path))
+        raise TraceError(f"{path}: is empty. Accepted: {ACCEPTED}.", file=str(path))
     if text.lstrip()[:1] not in "[{":
         return None
     try:
@@ -47,7 +54,7 @@ def read_json(path: Path) -> Any | None:
     lines = [(number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
     if len(lines) > 1 and _is_json(lines[0][1]):
         return [_line(line, number, path) for number, line in lines]
-    raise TraceError(f"{path}: is not valid JSON, or cut off: {whole}. {ACCEPTED}.", file=str(path))
+    raise TraceError(f"{path}: is not valid JSON, or cut off: {whole}. Accepted: {ACCEPTED}.", file=str(path))
 
 
 def _parse(text: str) -> Any:
@@ -73,7 +80,7 @@ def _line(line: str, number: int, path: Path) -> Any:
     try:
         return _parse(line)
     except ValueError as error:
-        text = f"{path}: line {number} is not valid JSON, or cut off: {error}. {ACCEPTED}."
+        text = f"{path}: line {number} is not valid JSON, or cut off: {error}. Accepted: {ACCEPTED}."
         raise TraceError(text, file=str(path), line=number) from None
 
 
@@ -82,6 +89,8 @@ def trajectories(document: Any) -> Iterator[tuple[str, Any]]:
     if isinstance(document, dict):
         if any(isinstance(document.get(key), list) for key in _KEYS):
             yield "", document
+        elif (found := _toolbench(document)) is not None:
+            yield found
     elif isinstance(document, list) and document:
         if _is_message(document[0]):
             yield "", {"messages": document}
@@ -90,6 +99,16 @@ def trajectories(document: Any) -> Iterator[tuple[str, Any]]:
         ):
             for index, item in enumerate(document):
                 yield f"/{index}", {"messages": item} if isinstance(item, list) else item
+
+
+def _toolbench(document: dict[str, Any]) -> tuple[str, Any] | None:
+    """The path of a ToolBench answer tree that its search took in the end."""
+    answer = document.get("answer_generation")
+    paths = answer.get("train_messages") if isinstance(answer, dict) else None
+    if not isinstance(answer, dict) or not isinstance(paths, list) or not paths or not isinstance(paths[-1], list):
+        return None
+    place = f"/answer_generation/train_messages/{len(paths) - 1}"
+    return place, {"messages": paths[-1], "functions": answer.get("function"), "trajectory_format": "toolbench"}
 
 
 def _is_message(value: Any) -> bool:
@@ -108,7 +127,7 @@ def read_dialogue(document: Any, place: str, file: str, agent: str | None) -> Di
         else None
     )
     if key is None:
-        raise refuse(file, place or "/", "is no trajectory", ACCEPTED)
+        raise refuse(file, place or "/", "is no trajectory", f"Accepted: {ACCEPTED}")
     listed = document[key]
     at = f"{place}/{key}"
     if not listed:
@@ -133,8 +152,10 @@ def read_dialogue(document: Any, place: str, file: str, agent: str | None) -> Di
 
 
 def _source(document: dict[str, Any], key: str) -> str:
-    if str(document.get("trajectory_format", "")).startswith("mini-swe-agent"):
-        return "mini-swe-agent"
+    named = str(document.get("trajectory_format", ""))
+    for known in ("mini-swe-agent", "toolbench"):
+        if named.startswith(known):
+            return known
     return "swe-agent" if key == "history" else "openai-chat"
 
 

@@ -39,7 +39,7 @@ def _read(bodies: Iterable[tuple[str, Mapping[str, Any]]]) -> tuple[list[Chat] |
             if not isinstance(inner, dict):
                 inner = {"content": inner if isinstance(inner, str) else body.get("content")}
                 inner |= {"tool_calls": body["tool_calls"]} if "tool_calls" in body else {}
-            reply = {"role": "assistant", **to_chat({"role": "assistant", **inner})[-1]}
+            reply = to_chat({**inner, "role": "assistant"})[-1]
             if isinstance(body.get("finish_reason"), str):
                 reply["finish_reason"] = body["finish_reason"]
         elif name == "gen_ai.content.prompt":

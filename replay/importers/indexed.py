@@ -61,10 +61,15 @@ def _openinference(data: Any) -> Chat | None:
     calls = [item.get("tool_call", {}) for item in _as_list(data.get("tool_calls")) if isinstance(item, dict)]
     if calls:
         message["tool_calls"] = [
-            {"id": call.get("id", ""), "function": {"arguments": "{}", **(call.get("function") or {})}}
+            {"id": call.get("id", ""), "function": {"arguments": "{}", **_object(call.get("function"))}}
             for call in calls
+            if isinstance(call, dict)
         ]
     return message
+
+
+def _object(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
 
 
 def openllmetry(attributes: Mapping[str, Any], which: str) -> list[Chat | None] | None:

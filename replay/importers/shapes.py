@@ -71,15 +71,11 @@ def reply_of(blob: Any) -> Chat | None:
         return _merged([chat for item in value if isinstance(item, dict) for chat in to_chat(item)])
     if not isinstance(value, dict):
         return None
-    if isinstance(value.get("choices"), list) and value["choices"]:
-        choice = value["choices"][0]
-        return (
-            _finished(_merged(to_chat(choice["message"])), choice) if isinstance(choice.get("message"), dict) else None
-        )
-    if isinstance(value.get("generations"), list) and value["generations"]:
-        first = value["generations"][0]
-        first = first[0] if isinstance(first, list) and first else first
-        return _merged(to_chat(first["message"])) if isinstance(first, dict) and "message" in first else None
+    if (choice := _first(value.get("choices"))) is not None:
+        return _finished(_message_in(choice), choice)
+    if isinstance(value.get("generations"), list):
+        found = value["generations"][0] if value["generations"] else None
+        return _message_in((_first(found) if isinstance(found, list) else found) or {})
     if isinstance(value.get("content"), dict):
         return _finished(_merged(to_chat(value["content"])), value)
     if isinstance(value.get("output"), list):
@@ -87,6 +83,16 @@ def reply_of(blob: Any) -> Chat | None:
     if isinstance(value.get("messages"), list):
         return reply_of(value["messages"])
     return _finished(_merged(to_chat(value)), value) if {"role", "parts", "kwargs", "type"} & set(value) else None
+
+
+def _first(value: Any) -> Chat | None:
+    """The first of a list of objects."""
+    return value[0] if isinstance(value, list) and value and isinstance(value[0], dict) else None
+
+
+def _message_in(value: Any) -> Chat | None:
+    message = value.get("message") if isinstance(value, dict) else None
+    return _merged(to_chat(message)) if isinstance(message, dict) else None
 
 
 def to_chat(data: Chat) -> list[Chat]:
@@ -156,17 +162,18 @@ def _part_kind(part: Chat) -> str | None:
 
 def _call(data: Chat) -> Chat:
     """A call as `{"id", "function": {"name", "arguments"}}` with the arguments as text."""
-    wrapped = data.get("tool_call", data)
-    inner = wrapped.get("function") or wrapped.get("function_call") or wrapped
-    name = inner.get("name", inner.get("toolName")) if isinstance(inner, dict) else None
-    found = (
-        next((inner[k] for k in ("arguments", "args", "input") if k in inner), None)
-        if isinstance(inner, dict)
-        else None
-    )
+    wrapped = _inner(data, "tool_call")
+    inner = _inner(_inner(wrapped, "function"), "function_call")
+    found = next((inner[k] for k in ("arguments", "args", "input") if k in inner), None)
     arguments = found if isinstance(found, str) else compact_json(to_jsonable(found)) if found is not None else "{}"
-    call_id = wrapped.get("id") or wrapped.get("toolCallId") or (inner.get("id") if isinstance(inner, dict) else None)
-    return {"id": call_id or "", "function": {"name": name, "arguments": arguments}}
+    call_id = wrapped.get("id") or wrapped.get("toolCallId") or inner.get("id")
+    return {"id": call_id or "", "function": {"name": inner.get("name", inner.get("toolName")), "arguments": arguments}}
+
+
+def _inner(data: Chat, key: str) -> Chat:
+    """What is wrapped under a key, or the data itself."""
+    found = data.get(key)
+    return found if isinstance(found, dict) else data
 
 
 def _result(part: Chat) -> Chat:

@@ -220,7 +220,8 @@ def _tools(span: Span) -> list[Chat] | None:
     if not found:
         asked = decoded(attributes.get("model_request_parameters"))
         if isinstance(asked, dict):
-            found = [*(asked.get("function_tools") or ()), *(asked.get("output_tools") or ())]
+            kinds = (asked.get("function_tools"), asked.get("output_tools"))
+            found = [tool for kind in kinds if isinstance(kind, list) for tool in kind]
     tools = [_tool(decoded(item)) for item in found]
     return [tool for tool in tools if tool is not None] or None
 

@@ -44,8 +44,11 @@ def read_turns(messages: Sequence[SourceMessage], file: str) -> Reading:
         read.absent.append("system prompt")
     while at < len(messages):
         first = messages[at]
+        if first.message.role == "assistant" and read.turns:
+            read.absent.append(f"everything from {first.place} on: two answers of the assistant follow each other")
+            break
         if first.message.role != "user":
-            raise _unexpected(first, file, read.turns)
+            raise _unexpected(first, file)
         read.sent.append((first.place, first.message))
         rounds, at = _rounds(messages, at + 1, file, read)
         if rounds or at < len(messages):
@@ -120,20 +123,14 @@ def _pair(
     return tuple(results), ordered, ordered != list(group)
 
 
-def _unexpected(found: SourceMessage, file: str, turns: list[Turn]) -> Exception:
+def _unexpected(found: SourceMessage, file: str) -> Exception:
     role = found.message.role
     if role == "tool":
         what, remedy = "the tool result answers no call", "Put it right behind the assistant message that made its call"
     elif role == "system":
-        what, remedy = (
-            "a system message stands in the middle",
-            "Only the first message may be one; split the trajectory here",
-        )
-    elif turns:
-        what, remedy = "two answers of the assistant follow each other", "Put the user message between them"
+        what = "a system message stands in the middle"
+        remedy = "Only the first message may be one; split the trajectory here"
     else:
-        what, remedy = (
-            "the assistant speaks before any user message",
-            "A run starts with a task: remove this message or add one",
-        )
+        what = "the assistant speaks before any user message"
+        remedy = "A run starts with a task: remove this message or add one"
     return refuse(file, found.place, what, remedy)

@@ -286,6 +286,12 @@ def test_an_empty_reply_ends_the_import(tmp_path: Path) -> None:
     assert_same(recording)
 
 
+def test_a_second_answer_in_a_row_ends_the_import(tmp_path: Path) -> None:
+    recording = imported(tmp_path, [USER, *ROUND, ANSWER, ANSWER, USER])
+    assert any(name.startswith("everything from /messages/4 on:") for name in recording.runs[0].run.head.absent)
+    assert_same(recording)
+
+
 def test_an_answer_that_is_a_call_here_is_not_replayed_as_one(tmp_path: Path) -> None:
     text = {"role": "assistant", "content": '{"action": "status", "args": {"service": "gateway"}}'}
     recording = imported(tmp_path, [USER, *ROUND, ANSWER, USER, text, USER, ANSWER])
@@ -333,7 +339,6 @@ def test_importing_twice_writes_equal_bytes(tmp_path: Path) -> None:
         ([USER, {"content": "no role"}], "/messages/1", "the role None is unknown"),
         ([USER, "text"], "/messages/1", "is text, not a message"),
         ([USER, ANSWER, SYSTEM], "/messages/2", "system message stands in the middle"),
-        ([USER, ANSWER, ANSWER], "/messages/2", "two answers of the assistant"),
         ([USER, USER, SYSTEM], "/messages/2", "system message stands in the middle"),
         ([ANSWER, USER], "/messages/0", "the assistant speaks before any user message"),
         ([USER, asks({"id": "x"})], "/messages/1/tool_calls/0", "names no function"),
@@ -364,4 +369,4 @@ def test_a_broken_trajectory_is_refused_with_its_place(tmp_path: Path, document:
 )
 def test_a_file_without_a_trajectory_is_refused_with_what_is_accepted(tmp_path: Path, text: str, what: str) -> None:
     found = refusal(tmp_path, text)
-    assert what in found and "Accepted: " in found
+    assert what in found and "accepted: " in found.lower()
