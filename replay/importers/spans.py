@@ -11,7 +11,7 @@ from typing import Any
 from msgspec import Struct
 
 from kernel.messages import ModelParams, Usage
-from kernel.span import ERROR, Resource, Span
+from kernel.span import Resource, Span
 from replay.importers.events import from_events
 from replay.importers.indexed import listed, openinference, openllmetry
 from replay.importers.shapes import Chat, decoded, messages_of, reply_of, system_messages, to_chat
@@ -36,18 +36,6 @@ class ModelCall(Struct, kw_only=True):
     response_model: str | None
     response_id: str | None
     lost: str = ""
-
-
-class ToolCallSpan(Struct, kw_only=True):
-    """One tool call as a span tells it; `has_result` tells a missing result from an empty one."""
-
-    span: Span
-    name: str
-    args: Any
-    call_id: str
-    result: Any
-    has_result: bool
-    error: str
 
 
 def framework_of(span: Span, resource: Resource | None) -> str:
@@ -116,9 +104,6 @@ def agent_name(span: Span) -> str:
     return found or span.name
 
 
-# ---- model calls
-
-
 def read_model_call(span: Span, framework: str) -> ModelCall:
     """What a span tells of a model call."""
     messages, indexed = _input(span)
@@ -138,12 +123,12 @@ def read_model_call(span: Span, framework: str) -> ModelCall:
         reply=reply,
         tools=_tools(span),
         params=_params(span),
-        provider=_first_text(
+        provider=first_text(
             span, "gen_ai.provider.name", "gen_ai.system", "llm.provider", "llm.system", "ai.model.provider"
         ),
         usage=_usage(span),
-        response_model=_first_text(span, "gen_ai.response.model", "ai.response.model", "llm.model_name") or None,
-        response_id=_first_text(span, "gen_ai.response.id", "ai.response.id") or None,
+        response_model=first_text(span, "gen_ai.response.model", "ai.response.model", "llm.model_name") or None,
+        response_id=first_text(span, "gen_ai.response.id", "ai.response.id") or None,
         lost=lost,
     )
 
@@ -246,7 +231,7 @@ def _params(span: Span) -> ModelParams:
             asked[name] = value
     for name, key in (("temperature", "ai.settings.temperature"), ("max_tokens", "ai.settings.maxOutputTokens")):
         asked.setdefault(name, span.attributes.get(key))
-    model = asked.get("model") or _first_text(span, "ai.model.id", "llm.model_name", "langfuse.observation.model.name")
+    model = asked.get("model") or first_text(span, "ai.model.id", "llm.model_name", "langfuse.observation.model.name")
     return ModelParams(
         model=model if isinstance(model, str) else "",
         temperature=number(asked.get("temperature")),
@@ -306,54 +291,7 @@ def number(value: Any) -> float | None:
     return found if found - found == 0 else None
 
 
-def _first_text(span: Span, *names: str) -> str:
+def first_text(span: Span, *names: str) -> str:
     return next(
         (span.attributes[n] for n in names if isinstance(span.attributes.get(n), str) and span.attributes[n]), ""
     )
-
-
-# ---- tool calls
-
-_ARGS = (
-    "gen_ai.tool.call.arguments", "tool_arguments", "ai.toolCall.args", "gcp.vertex.agent.tool_call_args",
-    "input.value", "traceloop.entity.input", "gen_ai.prompt", "langfuse.observation.input",
-)  # fmt: skip
-_RESULTS = (
-    "gen_ai.tool.call.result", "tool_response", "ai.toolCall.result", "gcp.vertex.agent.tool_response", "output.value",
-    "traceloop.entity.output", "gen_ai.completion", "langfuse.observation.output",
-)  # fmt: skip
-_ENCODED_RESULTS = ("ai.toolCall.result", "traceloop.entity.output", "gen_ai.completion")
-
-
-def read_tool_call(span: Span) -> ToolCallSpan:
-    """What a span tells of a tool call."""
-    attributes = span.attributes
-    name = _first_text(span, "gen_ai.tool.name", "tool.name", "ai.toolCall.name", "traceloop.entity.name") or span.name
-    args = decoded(next((attributes[key] for key in _ARGS if attributes.get(key) is not None), None))
-    key = next((key for key in _RESULTS if attributes.get(key) is not None), None)
-    result = attributes[key] if key is not None else None
-    if key in _ENCODED_RESULTS:
-        result = decoded(result, 1)
-        while isinstance(result, dict) and set(result) & {"output", "content"} and not isinstance(result, str):
-            result = result.get("output", result.get("content"))
-    failed = span.status == ERROR or "error.type" in attributes
-    return ToolCallSpan(
-        span=span,
-        name=name,
-        args=args,
-        call_id=_first_text(span, "gen_ai.tool.call.id", "ai.toolCall.id"),
-        result=result,
-        has_result=key is not None,
-        error=_failure(span) if failed else "",
-    )
-
-
-def _failure(span: Span) -> str:
-    """The type of a failure."""
-    named = _first_text(span, "error.type", "exception.type")
-    if named:
-        return named
-    for event in span.events:
-        if event.name == "exception" and isinstance(event.attributes.get("exception.type"), str):
-            return str(event.attributes["exception.type"])
-    return "error"

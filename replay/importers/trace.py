@@ -13,15 +13,15 @@ import msgspec
 from kernel.canonical import canonical_json
 from kernel.errors import TraceError
 from kernel.genai import tool_from_json
-from kernel.messages import Reply, ToolCall, ToolSpec
+from kernel.messages import Reply, ToolSpec
 from kernel.run import Chat, Guard, Mark, Run, RunHead, Step
 from kernel.span import Span
 from replay.importers.build import OPEN_ENDED, build_runs
-from replay.importers.link import Chain, Heard, canonical_arguments, heard, link, without_nested
+from replay.importers.link import Chain, Heard, heard, link, without_nested
 from replay.importers.marks import Marker, derived_id
-from replay.importers.model import Dialogue, Result, Round, Turn
-from replay.importers.shapes import result_text
-from replay.importers.spans import ToolCallSpan, agent_name, framework_of, read_model_call, read_tool_call, role_of
+from replay.importers.model import Dialogue, Round, Turn
+from replay.importers.spans import agent_name, framework_of, read_model_call, role_of
+from replay.importers.tool_spans import ToolSpans, read_tool_call, result_of
 from replay.importers.turns import UNANSWERED, read_turns
 from replay.readers import RawTrace
 from replay.recording import RecordedRun, Recording
@@ -30,7 +30,7 @@ ACCEPTED = (
     "Accepted: traces of tracefirst, and spans of OpenTelemetry GenAI, OpenLLMetry, OpenInference, "
     "pydantic-ai / Logfire, LangSmith, Vercel AI SDK, Google ADK and Langfuse"
 )
-_ABSENT = ("tool outcomes", "tool effects", "budget", "guard", "policy")
+_ABSENT = ("raw requests", "tool outcomes", "tool effects", "budget", "guard", "policy")
 _NAMES_SHOWN = 3
 
 
@@ -176,7 +176,7 @@ def _round(round: Round, replies: dict[str, Heard], first: Heard, tools: ToolSpa
     )
     found = [tools.take(call, span.start_ns) for call in reply.tool_calls]
     results = tuple(
-        _result(tool) if result is None and tool is not None else result
+        result_of(tool) if result is None and tool is not None else result
         for result, tool in zip(round.results, found, strict=True)
     )
     marks = tuple(None if tool is None else _mark(tool.span) for tool in found)
@@ -185,29 +185,6 @@ def _round(round: Round, replies: dict[str, Heard], first: Heard, tools: ToolSpa
 
 def _mark(span: Span) -> Mark:
     return Mark(span_id=span.span_id, start_ns=span.start_ns, end_ns=span.end_ns)
-
-
-def _result(tool: ToolCallSpan) -> Result | None:
-    if tool.error:
-        return Result(value=result_text(tool.result) or tool.span.status_message or tool.error, error=tool.error)
-    return Result(value=result_text(tool.result)) if tool.has_result else None
-
-
-class ToolSpans:
-    """The tool calls of a trace, each taken once: by call id, else the first of that tool with equal arguments."""
-
-    def __init__(self, calls: Sequence[ToolCallSpan]) -> None:
-        self._left = sorted(calls, key=lambda call: call.span.start_ns)
-
-    def take(self, call: ToolCall, after_ns: int) -> ToolCallSpan | None:
-        args = canonical_arguments(call.arguments)
-        fitting = [t for t in self._left if t.name == call.name and t.span.start_ns >= after_ns]
-        by_id = [t for t in fitting if t.call_id and t.call_id == call.id]
-        by_args = [t for t in fitting if not t.call_id and (t.args is None or canonical_arguments(t.args) == args)]
-        found = next(iter([*by_id, *by_args]), None)
-        if found is not None:
-            self._left.remove(found)
-        return found
 
 
 def _await_reply(turns: list[Turn], chain: Chain, last: Heard, absent: list[str]) -> None:

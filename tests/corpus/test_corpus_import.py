@@ -101,6 +101,25 @@ def test_actions_in_the_text_replay_the_same(corpus: Path, name: str) -> None:
     assert (result.unused.model, result.unused.tools) == (0, 0)
 
 
+@pytest.mark.parametrize(
+    ("name", "model", "tools"),
+    [("G1_answer_57", 4, 3), ("G1_answer_59", 5, 4), ("G2_answer_127", 3, 2), ("G3_answer_21", 4, 3)],
+)
+def test_answers_of_toolbench_replay_the_same(corpus: Path, name: str, model: int, tools: int) -> None:
+    result = replay(_import_one(corpus / "toolbench" / f"{name}.json"))
+    assert result.verdict == "same", (result.first, result.why_not)
+    assert (result.served.model, result.served.tools) == (model, tools)
+
+
+@pytest.mark.parametrize(
+    "name", ["toolbench/G1_answer_69.json", "react-webshop/episode_042.txt", "cassettes/google_model_retry.yaml"]
+)
+def test_what_holds_no_whole_trajectory_is_refused_in_one_line(corpus: Path, name: str) -> None:
+    with pytest.raises(TraceError, match="holds no chat messages; read as a trace: ") as caught:
+        import_file(corpus / name)
+    assert "\n" not in str(caught.value) and str(caught.value).count(str(corpus)) == 1
+
+
 @pytest.mark.parametrize("name", ["django__django-11951", "django__django-14155"])
 def test_a_second_kind_of_complaint_ends_the_import_and_is_named(corpus: Path, name: str) -> None:
     recording = _import_one(corpus / "mini-swe-agent" / f"{name}.traj.json")

@@ -168,6 +168,27 @@ def test_the_result_after_the_last_request_is_the_tool_span_s() -> None:
     assert recording.runs[0].run.marks[0].calls[0].span_id == f"{2:016x}"
 
 
+def test_a_result_that_a_tracer_wrapped_is_unwrapped_where_the_tool_is_the_only_one() -> None:
+    attributes = {"traceloop.span.kind": "tool", "traceloop.entity.name": "status"}
+    attributes |= {"traceloop.entity.input": json.dumps({"inputs": ARGS, "tags": []})}
+    attributes |= {"traceloop.entity.output": json.dumps({"output": "up", "kwargs": {}})}
+    recording, result = replayed([semconv(1, [ASKED], CALLED), span(2, attributes)])
+    assert result.verdict == "same"
+    assert recording.runs[0].run.steps[0].calls[0].result == "up"
+
+
+def test_a_tool_span_of_another_call_is_not_taken_for_this_one() -> None:
+    attributes = {
+        "gen_ai.operation.name": "execute_tool",
+        "gen_ai.tool.name": "status",
+        "gen_ai.tool.call.result": "no",
+    }
+    earlier = span(1, attributes)
+    other = span(3, {**attributes, "gen_ai.tool.call.id": "c9"})
+    recording, _ = replayed([earlier, semconv(2, [ASKED], CALLED), other])
+    assert recording.runs[0].run.steps[0].calls[0].outcome == "unknown_outcome"
+
+
 def test_a_failed_tool_after_the_last_request_keeps_its_failure() -> None:
     attributes = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "status", "error.type": "TimeoutError"}
     recording, result = replayed(
