@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from kernel.canonical import valid_text
 from kernel.errors import ModelError
+from kernel.fault import describe
 from kernel.messages import Reply, ToolCall
 from kernel.read import Prompt
 from kernel.run import Attempt, Chat, StopReason
@@ -61,6 +62,7 @@ async def ask(loop: Loop, step: int, prompt: Prompt) -> tuple[Chat, tuple[StopRe
             if stop is None and attempt.wait_s:
                 await loop.seams.clock.sleep(attempt.wait_s)
     if reply is not None:
+        reply = loop.spending.counted(reply, prompt.estimated_tokens)
         loop.spending.settle(reply, prompt.estimated_tokens)
     chat = Chat(
         kept=chat.kept,
@@ -97,7 +99,8 @@ def clean(reply: Reply) -> Reply:
 
 
 def _foreign(error: BaseException) -> ModelError:
-    return ModelError(str(error), kind=type(error).__name__, retryable=False)
+    kind, message = describe(error)
+    return ModelError(message, kind=kind, retryable=False)
 
 
 def _was_processed(error: ModelError) -> bool:

@@ -23,6 +23,7 @@ import msgspec
 
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 _MAX_DEPTH = 200
+_WIDE = 2**2048  # Python turns an integer of more digits than its limit (at least 640) into no decimal text
 
 _encode = msgspec.json.Encoder(order="deterministic").encode
 _encode_plain = msgspec.json.Encoder().encode
@@ -81,6 +82,7 @@ def to_jsonable(value: Any) -> Any:
     - tuple, list → list; set, frozenset → list sorted by canonical JSON; other mappings → dict with text keys
     - dataclass, namedtuple, msgspec struct → dict of its fields; `Enum` → its value; path, UUID → text
     - date, time, datetime → ISO 8601 text; timedelta → seconds; `Decimal` → `{"$decimal": "1.50"}`
+    - an integer of more than 2048 bits → `{"$int": "0x…"}`
     - bytes → `{"$bytes": base64}`; NaN and infinities → `{"$float": "nan"}`
     - exception → `{"$error": type, "message": text}`; a value inside itself → `{"$cycle": true}`
     - nesting beyond 200 → `{"$deep": true}`; anything else → `{"$repr": text}` without memory addresses
@@ -92,8 +94,10 @@ def _jsonable(value: Any, above: tuple[int, ...], depth: int) -> Any:
     kind = type(value)
     if kind is str:
         return valid_text(value)
-    if value is None or kind is bool or kind is int:
+    if value is None or kind is bool:
         return value
+    if kind is int:
+        return value if -_WIDE < value < _WIDE else {"$int": hex(value)}
     if kind is float:
         return value if math.isfinite(value) else {"$float": repr(value)}
     if depth > _MAX_DEPTH:
@@ -142,7 +146,7 @@ def _scalar(value: Any) -> Any:
     if isinstance(value, str):
         return valid_text(str.__str__(value))
     if isinstance(value, int):
-        return int(value)
+        return _jsonable(int(value), (), 0)
     if isinstance(value, float):
         return _jsonable(float(value), (), 0)
     return {"$repr": valid_text(_ADDRESS.sub("", repr(value)))}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import msgspec
+
 from kernel.messages import Message, Reply, Usage
 from kernel.run import Budget, BudgetReading, Price, StopReason
 
@@ -53,6 +55,21 @@ class Spending:
             if cost > budget.max_cost_usd:
                 return "cost_budget"
         return None
+
+    def counted(self, reply: Reply, prompt_tokens: int) -> Reply:
+        """The reply with estimates, marked as such, for what the provider did not count: the record then holds what was
+        booked, also where a replay would count other text, because secrets in it were masked. Nearly always the same object.
+        """
+        usage = reply.usage
+        if usage.input_tokens is not None and usage.output_tokens is not None:
+            return reply
+        known = msgspec.structs.replace(
+            usage,
+            input_tokens=prompt_tokens if usage.input_tokens is None else usage.input_tokens,
+            output_tokens=self._reply_tokens(reply) if usage.output_tokens is None else usage.output_tokens,
+            estimated=True,
+        )
+        return msgspec.structs.replace(reply, usage=known)
 
     def settle(self, reply: Reply | None, prompt_tokens: int) -> None:
         """Book a call: by the provider's numbers, and by estimates where it gave none."""

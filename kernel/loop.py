@@ -13,8 +13,9 @@ from msgspec import Struct
 
 from kernel.act import Confirm, Dispatcher
 from kernel.ask import ask
-from kernel.canonical import valid_text
+from kernel.canonical import to_jsonable
 from kernel.evaluate import Rules, evaluate
+from kernel.fault import describe
 from kernel.guard import LoopGuard
 from kernel.limits import Spending, TokenCounter, estimate_tokens
 from kernel.read import Transcript
@@ -34,6 +35,7 @@ from kernel.seams import DeadlineExceeded, Seams
 from kernel.texts import texts_for
 from kernel.tools import Tool
 from kernel.trace import NullTracer, Tracer
+from kernel.transcript import result_text
 
 
 class FinishContext(Struct, frozen=True, kw_only=True):
@@ -248,10 +250,10 @@ class Loop:
         except DeadlineExceeded:
             return "the wall clock of the run ran out while the answer was checked"
         except Exception as error:  # a check that fails has not passed the answer: its failure is the reason
-            return valid_text(f"{type(error).__name__}: {error}")[:_MAX_REASON_CHARS]
+            return ": ".join(describe(error))[:_MAX_REASON_CHARS]
         if verdict is None or verdict is True:
             return None
-        return "not accepted" if verdict is False else valid_text(str(verdict))[:_MAX_REASON_CHARS]
+        return "not accepted" if verdict is False else result_text(to_jsonable(verdict))[:_MAX_REASON_CHARS]
 
     def _fault_text(self, message: str) -> str:
         if self.head.protocol == "tools":

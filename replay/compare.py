@@ -240,7 +240,10 @@ def _ends(recorded: Run, observed: Run, turn: int) -> Iterator[Divergence]:
         yield at("missing", "/steps", len(recorded.steps), len(observed.steps), "budget")
     if was.answer != now.answer:
         yield at("answer", "/answer", was.answer, now.answer, "parser")
-    for name in ("usage", "cost_usd", "model_calls", "tool_calls", "ok"):
+    counted = ["usage", "cost_usd", "model_calls", "ok"]
+    if was.stop_reason != "cancelled":  # calls that ran together are torn together, and a replay runs them one by one
+        counted.append("tool_calls")
+    for name in counted:
         for path, one, other in differences(_plain(getattr(was, name)), _plain(getattr(now, name)), f"/{name}"):
             yield at("budget", path, one, other, "budget")
 
