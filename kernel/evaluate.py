@@ -115,7 +115,7 @@ def checked(name: str, args: dict[str, Any], rules: Rules, *, id: str, raw: str 
 
 def _said(fault: ParseFault, rules: Rules) -> str:
     """The parser's finding in the language of the run."""
-    return rules.texts.say(f"fault.parse.{fault.rule}", message=fault.message, position=fault.position)
+    return rules.texts.say(f"fault.parse.{fault.rule}", message=fault.message)
 
 
 def describe(violations: tuple[Violation, ...], texts: Texts) -> str:

@@ -197,7 +197,7 @@ def _calls(was: CallRecord | None, now: CallRecord | None) -> Iterator[tuple[Kin
     yield "call", "/fault", _plain(was.call.fault), _plain(now.call.fault), "tool schema"
     yield "call", "/coerced", list(was.call.coerced), list(now.call.coerced), "tool schema"
     yield "call", "/repaired", was.call.repaired, now.call.repaired, "parser"
-    yield "call", "/outcome", was.outcome, now.outcome, "policy"
+    yield "call", "/outcome", was.outcome, now.outcome, _outcome_cause(was.outcome, now.outcome)
     yield "call", "/served_by", was.served_by, now.served_by, "guard"
     yield "call", "/approval", _plain(was.approval), _plain(now.approval), "approval"
     yield "call", "/key", was.key, now.key, "arguments"
@@ -205,6 +205,17 @@ def _calls(was: CallRecord | None, now: CallRecord | None) -> Iterator[tuple[Kin
     yield "result", "/error", _plain(was.error), _plain(now.error), "tool"
     yield "observation", "/shown", was.shown, now.shown, "truncation"
     yield "observation", "/artifact", was.artifact, now.artifact, "truncation"
+
+
+def _outcome_cause(was: str, now: str) -> str:
+    for outcome in (now, was):
+        if outcome in ("unknown_tool", "bad_args"):
+            return "tool schema"
+        if outcome == "denied":
+            return "policy"
+        if outcome == "duplicate":
+            return "guard"
+    return "tool"
 
 
 def _brief(record: CallRecord) -> dict[str, Any]:
