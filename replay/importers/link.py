@@ -7,6 +7,7 @@ request. A request may also hold only what is new, where the server keeps the hi
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 
 import msgspec
 from msgspec import Struct
@@ -16,7 +17,7 @@ from kernel.errors import TraceError
 from kernel.messages import Message
 from kernel.span import Span
 from replay.importers.messages import SourceMessage, read_message
-from replay.importers.shapes import decoded
+from replay.importers.shapes import Chat, decoded
 from replay.importers.spans import ModelCall
 
 _PREVIOUS = (
@@ -72,19 +73,34 @@ def _best(top: ModelCall, group: Sequence[ModelCall]) -> ModelCall:
     return max(whole or [top], key=lambda call: call.span.start_ns)
 
 
-def heard(call: ModelCall, file: str) -> Heard:
-    """Read the messages of a call; what cannot be read makes it a call without content, and says why."""
-    place = f"span {call.span.span_id}"
-    try:
-        request = [
-            None if data is None else read_message(data, file, f"{place}, message {index}")
-            for index, data in enumerate(call.messages or ())
-        ]
-        reply = None if call.reply is None else read_message(call.reply, file, f"{place}, reply")
-    except TraceError as error:
-        return Heard(call=call, request=[], reply=None, lost=str(error).removeprefix(f"{file}: "))
-    lost = call.lost or ("" if request else "the span holds no messages")
-    return Heard(call=call, request=request, reply=reply, lost=f"{place}: {lost}" if lost else "")
+def hear(calls: Sequence[ModelCall], file: str) -> list[Heard]:
+    """Read the messages of calls; what cannot be read makes one without content, and says why.
+
+    Each request repeats the one before it: a message that is equal to the one in its place there is not read again.
+    """
+    out: list[Heard] = []
+    before: dict[int, tuple[Chat, SourceMessage]] = {}
+    for call in calls:
+        place = f"span {call.span.span_id}"
+        request: list[SourceMessage | None] = []
+        try:
+            for index, data in enumerate(call.messages or ()):
+                known = before.get(index)
+                if data is None:
+                    request.append(None)
+                elif known is not None and known[0] == data:
+                    request.append(known[1])
+                else:
+                    read = read_message(data, file, f"{place}, message {index}")
+                    before[index] = (data, read)
+                    request.append(read)
+            reply = None if call.reply is None else read_message(call.reply, file, f"{place}, reply")
+        except TraceError as error:
+            out.append(Heard(call=call, request=[], reply=None, lost=str(error).removeprefix(f"{file}: ")))
+            continue
+        lost = call.lost or ("" if request else "the span holds no messages")
+        out.append(Heard(call=call, request=request, reply=reply, lost=f"{place}: {lost}" if lost else ""))
+    return out
 
 
 def link(calls: Sequence[Heard]) -> tuple[list[Chain], list[Heard]]:
@@ -155,6 +171,8 @@ def _alike(known: Message, given: Message | None) -> bool:
     """Whether a message of a request is the known one. A missing one can only be a reply, which its span tells."""
     if given is None:
         return known.role == "assistant"
+    if known == given:
+        return True
     if known.role != given.role or known.content.strip() != given.content.strip():
         return False
     return len(known.tool_calls) == len(given.tool_calls) and all(
@@ -165,6 +183,11 @@ def _alike(known: Message, given: Message | None) -> bool:
 
 def canonical_arguments(arguments: object) -> str:
     """Arguments as canonical JSON, whether they came as text or as an object."""
+    return _canonical_text(arguments) if isinstance(arguments, str) else canonical_json(decoded(arguments))
+
+
+@lru_cache(maxsize=4096)
+def _canonical_text(arguments: str) -> str:
     return canonical_json(decoded(arguments))
 
 

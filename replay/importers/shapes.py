@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from kernel.canonical import compact_json, to_jsonable
+from kernel.canonical import compact_json, parse_json, to_jsonable
 
 Chat = dict[str, Any]
 
@@ -34,10 +34,18 @@ def decoded(value: Any, levels: int = 2) -> Any:
         if not isinstance(value, str) or value.lstrip()[:1] not in ("[", "{", '"'):
             return value
         try:
-            value = json.loads(value)
+            value = _loads(value)
         except (ValueError, RecursionError):
             return value
     return value
+
+
+def _loads(text: str) -> Any:
+    """Strict JSON, else as Python reads it: NaN and lone surrogates too."""
+    try:
+        return parse_json(text)
+    except ValueError:
+        return json.loads(text)
 
 
 def messages_of(blob: Any) -> list[Chat] | None:

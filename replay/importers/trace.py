@@ -17,7 +17,7 @@ from kernel.messages import Reply, ToolSpec
 from kernel.run import Chat, Guard, Mark, Run, RunHead, Step
 from kernel.span import Span
 from replay.importers.build import OPEN_ENDED, build_runs
-from replay.importers.link import Chain, Heard, heard, link, without_nested
+from replay.importers.link import Chain, Heard, hear, link, without_nested
 from replay.importers.marks import Marker, derived_id
 from replay.importers.model import Dialogue, Round, Turn
 from replay.importers.spans import agent_name, framework_of, read_model_call, role_of
@@ -52,7 +52,7 @@ def import_trace(raw: RawTrace, file: str) -> Recording:
     tools = ToolSpans([read_tool_call(span) for span in raw.spans if roles[span.span_id] == "tool"])
     trace_id = raw.trace_id or derived_id(canonical_json([sorted(spans), calls[0].provider]), 16)
     agents = {call.span.span_id: _agent(call.span, spans, roles) for call in calls}
-    chains, lost = link([heard(call, file) for call in without_nested(calls, spans, roles)])
+    chains, lost = link(hear(without_nested(calls, spans, roles), file))
     total = len(lost) + sum(len(chain.calls) for chain in chains)
     marker = Marker(trace_id, min(call.span.start_ns for call in calls))
     conversation_id = marker.span_id()
