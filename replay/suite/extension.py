@@ -22,6 +22,7 @@ class ReplaySnapshotExtension(SingleFileSnapshotExtension):
 
     _write_mode = WriteMode.TEXT
     file_extension = EXTENSION
+    _file_extension = EXTENSION  # its name in syrupy 4
 
     def serialize(self, data: Any, **_: Any) -> str:
         """The text of a replay. Raises `TypeError` for anything else."""
