@@ -146,6 +146,7 @@ class JsonReader:
                 return Json(found[0], found[1], False)
             self._tries -= 1  # a failed strict read costs its length, so their number is bounded
         self._repaired = False
+        self.reached = pos
         value, end = self._value(pos, 0, "object")
         return Json(value, end, self._repaired)
 

@@ -58,9 +58,8 @@ _ID = re.compile(
     r"\s{0,8}(?P<id>[^<>|｜\n]{1,160}?)\s{0,8}<[|｜](?:tool[▁_]sep|tool_call_argument_begin|tool_sep)[|｜]>"
 )
 _NAMED_AFTER_SEP = re.compile(r"\s{0,8}([A-Za-z_][\w.-]{0,127})\s{0,8}(?=```|\{)")
-_BEFORE_ARGS = re.compile(r"(?P<name>[A-Za-z_][\w.-]{0,127})(?:\[CALL_ID\][\w-]{1,64})?\Z")
 _TOKEN = re.compile(r"<\|\w{1,40}\|>")
-_STRICT_TRIES = 32
+_GLUED_TRIES = 32
 
 _Reading = tuple[list[Found], int] | None
 
@@ -71,19 +70,19 @@ def read_tagged(source: Source) -> list[Found]:
     Raises:
         Unreadable: the first marker is not followed by a call that can be read.
     """
-    text, calls = source.text, list[Found]()
+    text, calls, reader = source.text, list[Found](), JsonReader(source.text)
     empty: re.Match[str] | None = None
-    pos, tries = 0, _STRICT_TRIES
+    pos, tries, spare = 0, _GLUED_TRIES, 2 * len(text) + 1000
     while mark := _MARK.search(text, pos):
         start, pos = mark.span()
         if mark["final"] or mark["turn"] or (mark["result"] and calls):
             break
         if mark["json"]:
-            tries -= 1
-            end = _end_of_json(source, start) if tries >= 0 else pos
-            if end is None:
-                break  # a JSON action outside of any marker: not ours, and whatever follows comes after it
-            pos = end
+            if spare > 0:
+                end, cost = _end_of_json(source, reader, start)
+                if end is None:
+                    break  # a JSON action outside of any marker: not ours, and whatever follows comes after it
+                pos, spare = end, spare - cost
             continue
         kind = mark.lastgroup if mark.lastgroup in _READERS else next((k for k in _READERS if mark[k]), None)
         if kind == "glued":
@@ -125,13 +124,14 @@ def read_tagged(source: Source) -> list[Found]:
     return calls
 
 
-def _end_of_json(source: Source, start: int) -> int | None:
-    """The end of unmarked JSON, whose strings may hold markers; None where it is an action."""
+def _end_of_json(source: Source, reader: JsonReader, start: int) -> tuple[int | None, int]:
+    """The end of unmarked JSON, whose strings may hold markers, or None where it is an action; and how much was read in
+    vain."""
     try:
-        value, end, _ = JsonReader(source.text).read(start)
-        return None if calls_in(value, start, source.tool_names) else end
-    except Unreadable:
-        return start + 1
+        value, end, _ = reader.read(start)
+        return (None if calls_in(value, start, source.tool_names) else end), 0
+    except Unreadable as fault:
+        return start + 1, max(fault.position, reader.reached) - start + 50
 
 
 # -- what may stand behind a marker ------------------------------------------------------------------------------------
@@ -212,14 +212,14 @@ def _token(source: Source, mark: re.Match[str]) -> _Reading:
 
 def _args(source: Source, mark: re.Match[str]) -> _Reading:
     """Mistral's `name[ARGS]{…}` without its own marker in front."""
-    start = max(0, mark.start() - 200)
-    name = _BEFORE_ARGS.search(source.text[start : mark.start()])
+    start, end_of_name = _name_before(source.text, mark.start())
+    if source.text.endswith("[CALL_ID]", 0, start):
+        start, end_of_name = _name_before(source.text, start - 9)
+    name = _NAME.fullmatch(source.text, start, end_of_name)
     if name is None:
         return None
     args, end, repaired = _object(source.text, _skip(source.text, mark.end()))
-    return [
-        Found(tool_name(name["name"], source.tool_names), args, "mistral", start + name.start(), end, repaired)
-    ], end
+    return [Found(tool_name(name[0], source.tool_names), args, "mistral", start, end, repaired)], end
 
 
 def _python(source: Source, mark: re.Match[str]) -> _Reading:
@@ -320,6 +320,13 @@ def _object(text: str, pos: int) -> Json:
     if _MORE_PAIRS.match(text, end):
         raise Unreadable("malformed-json", f"The JSON goes on after it was closed at offset {end}.", end)
     return Json(args, end, repaired or unwrapped)
+
+
+def _name_before(text: str, end: int) -> tuple[int, int]:
+    start = end
+    while start > max(0, end - 128) and (text[start - 1].isalnum() or text[start - 1] in "_.-"):
+        start -= 1
+    return start, end
 
 
 def _ending(text: str, pos: int) -> int:

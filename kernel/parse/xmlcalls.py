@@ -92,6 +92,9 @@ def _parameter(text: str, opening: re.Match[str]) -> tuple[str, int, bool]:
                 break
     line = _NEXT_LINE_PARAM.search(text, start, first.start() if first else len(text))
     end = line or first or _END_OF_CALL.search(text, start)
+    if end is not None and end is not first and _CLOSE_PARAM.search(text, start, end.start()):
+        message = f"Something follows the value of the parameter at offset {opening.start()}."
+        raise Unreadable("malformed-call", message, opening.start())
     if end is None:
         raise Unreadable("cut-off", f"The parameter at offset {opening.start()} is never closed.", len(text))
     return _unwrapped(text[start : end.start()]), end.end() if end is first else end.start(), True
