@@ -88,6 +88,16 @@ def test_a_file_that_is_no_trace_fails_alone(suite: Callable[..., Project]) -> N
     result.stdout.no_fnmatch_line("*Traceback*")
 
 
+def test_below_the_root_only_what_lies_there_runs(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As with `testpaths`, which count at the root alone."""
+    project.record("order-5xx")
+    project.write("tests/test_unit.py", "def test_unit(): pass\n")
+    monkeypatch.chdir(project.path / "tests")
+    result = project.run()
+    result.assert_outcomes(passed=1)
+    assert result.ret == pytest.ExitCode.OK
+
+
 def test_a_folder_that_is_not_there_is_a_wrong_setting(project: Project) -> None:
     project.settings(base='[tool.pytest.ini_options]\nreplay_fixtures = ["fixturs"]\n')
     result = project.run()
