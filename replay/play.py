@@ -104,7 +104,7 @@ def _not_checked(recording: Recording, ran_with: Literal["recording", "agent"], 
 
 
 def _replayed(recording: Recording, agent: Agent | None, ran_with: Literal["recording", "agent"]) -> ReplayResult:
-    conversations: dict[str | None, tuple[Transcript, _Digests]] = {}
+    conversations: dict[str | None, tuple[Transcript, Digests]] = {}
     observed: list[Run] = []
     found: list[Divergence] = []
     served, unused = [0, 0], [0, 0]
@@ -112,8 +112,8 @@ def _replayed(recording: Recording, agent: Agent | None, ran_with: Literal["reco
         head = recorded.run.head
         if head.turn <= 1 or head.conversation_id not in conversations:
             fresh = Transcript() if agent is None else Transcript(agent.count_tokens)
-            conversations[head.conversation_id] = (fresh, _Digests())
-        played = _play(recorded.run, agent, *conversations[head.conversation_id])
+            conversations[head.conversation_id] = (fresh, Digests())
+        played = play_run(recorded.run, agent, *conversations[head.conversation_id])
         observed.append(played.run)
         found.extend(content_divergences(recorded.problems, turn))
         found.extend(compare(recorded.run, played.run, turn=turn, from_recording=agent is None))
@@ -162,7 +162,9 @@ def why_not_replayable(recording: Recording) -> str:
     return ""
 
 
-class _Played(Struct):
+class Played(Struct):
+    """A run that was played, with the doubles that served it."""
+
     run: Run
     model: RecordedModel
     tools: RecordedTools
@@ -170,7 +172,7 @@ class _Played(Struct):
     loop: Loop
 
 
-class _Digests(NullTracer):
+class Digests(NullTracer):
     """Computes the digests of requests, as the recorder does."""
 
     __slots__ = ("_digest", "_head", "chat")
@@ -192,7 +194,7 @@ class _Digests(NullTracer):
         return digest
 
 
-def _play(recorded: Run, agent: Agent | None, transcript: Transcript, tracer: _Digests) -> _Played:
+def play_run(recorded: Run, agent: Agent | None, transcript: Transcript, tracer: Digests) -> Played:
     """Run the loop once with doubles; a run that is cut short keeps the steps it made, the open one too."""
     model, tools = RecordedModel(recorded), RecordedTools(recorded)
     seams = Seams(model=model, tools=tools, clock=RecordedClock(recorded), ids=DerivedIds(recorded.head.run_id))
@@ -223,10 +225,10 @@ def _play(recorded: Run, agent: Agent | None, transcript: Transcript, tracer: _D
     if missed is not None or ended:
         steps = _with_open_step(steps, recorded, tracer)
     run = Run(head=head, steps=steps, end=None if missed is not None or recorded.end is None else loop.end)
-    return _Played(run=run, model=model, tools=tools, missed=missed, loop=loop)
+    return Played(run=run, model=model, tools=tools, missed=missed, loop=loop)
 
 
-def _with_open_step(steps: tuple[Step, ...], recorded: Run, tracer: _Digests) -> tuple[Step, ...]:
+def _with_open_step(steps: tuple[Step, ...], recorded: Run, tracer: Digests) -> tuple[Step, ...]:
     """The step in which a replay was torn down, as far as it came: its request can still be compared."""
     index = len(steps) + 1
     if tracer.chat is None or index > len(recorded.steps):
@@ -268,9 +270,7 @@ def drive(work: Coroutine[Any, Any, T], *, allow_loop: bool = False) -> T:
         ConfigError: the run awaited something that is not served from the recording.
     """
     if allow_loop:
-        import asyncio
-
-        return asyncio.run(work)
+        return _in_a_loop(work)
     try:
         work.send(None)
     except StopIteration as done:
@@ -280,7 +280,20 @@ def drive(work: Coroutine[Any, Any, T], *, allow_loop: bool = False) -> T:
     raise ConfigError("a replay awaited something live; only the recording may answer")
 
 
-def _miss(recorded: RecordedRun, played: _Played, turn: int) -> list[Divergence]:
+def _in_a_loop(work: Coroutine[Any, Any, T]) -> T:
+    """Run in an event loop of its own, in another thread where this one has a loop already."""
+    import asyncio
+    from concurrent.futures import ThreadPoolExecutor
+
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(work)
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(asyncio.run, work).result()
+
+
+def _miss(recorded: RecordedRun, played: Played, turn: int) -> list[Divergence]:
     """What the run asked for that was not recorded."""
     miss = played.missed
     if miss is None:
@@ -350,7 +363,7 @@ def _span_of(run: Run, step: int) -> str:
     return run.marks[step - 1].step.span_id if 0 < step <= len(run.marks) else run.mark.span_id
 
 
-def _left_over(recorded: RecordedRun, played: _Played, turn: int) -> list[Divergence]:
+def _left_over(recorded: RecordedRun, played: Played, turn: int) -> list[Divergence]:
     """Recorded replies and results that nobody asked for."""
     out: list[Divergence] = []
     rest = played.model.recorded - played.model.served
@@ -376,18 +389,17 @@ def _left_over(recorded: RecordedRun, played: _Played, turn: int) -> list[Diverg
 def _ordered(found: list[Divergence]) -> tuple[Divergence, ...]:
     """In order of turn and step, each marked downstream if it follows from an earlier one.
 
-    Drift has its own first: a prompt edit does not explain a changed decision, since the recorded answer was served.
+    Damage to the file explains whatever differs after it. Drift has its own first: a prompt edit does not explain a
+    changed decision, since the recorded answer was served.
     """
     ranked = sorted(found, key=lambda d: (d.turn, d.step))
     out: list[Divergence] = []
-    drift_seen = behaviour_seen = False
+    damage_seen = drift_seen = behaviour_seen = False
     for divergence in ranked:
-        drift = divergence.kind in DRIFT
-        downstream = behaviour_seen or (drift and drift_seen)
-        if drift:
-            drift_seen = True
-        else:
-            behaviour_seen = True
+        damage, drift = divergence.cause == "file", divergence.kind in DRIFT
+        downstream = not damage and (damage_seen or behaviour_seen or (drift and drift_seen))
+        damage_seen, drift_seen = damage_seen or damage, drift_seen or drift
+        behaviour_seen = behaviour_seen or not (damage or drift)
         out.append(msgspec.structs.replace(divergence, downstream=downstream) if downstream else divergence)
     return tuple(out)
 

@@ -16,7 +16,7 @@ from kernel.codec import Problem, decode_run
 from kernel.errors import TraceError
 from kernel.run import Mark, Run
 from kernel.span import Span
-from replay.readers import RawTrace, read_traces
+from replay.readers import RawTrace, TraceFile, read_traces
 
 
 class RecordedRun(Struct, frozen=True, kw_only=True):
@@ -55,12 +55,44 @@ def load(source: Path | str, *, trace_id: str | None = None) -> list[Recording]:
     found = _run_result(path)
     if found is not None:
         return [found]
-    file = read_traces(path)
+    file = _read(path)
     traces = [trace for trace in file.traces if trace_id is None or trace.trace_id.startswith(trace_id.lower())]
     if not traces:
         known = ", ".join(trace.trace_id for trace in file.traces[:5]) or "none"
         raise TraceError(f"{path}: holds no trace {trace_id}; it has {known}", file=str(path))
-    return [assemble(trace, str(path)) for trace in traces]
+    return _assembled(traces, path)
+
+
+def _read(path: Path) -> TraceFile:
+    try:
+        return read_traces(path)
+    except TraceError as error:
+        from replay.importers import holds_chat
+
+        if not holds_chat(path):
+            raise
+        message = (
+            f"{path}: holds chat messages, not a trace. Turn it into one: replay import {path} -o recording.trace.json"
+        )
+        raise TraceError(message, file=str(path), line=error.line) from None
+
+
+def _assembled(traces: Sequence[RawTrace], path: Path) -> list[Recording]:
+    """The recordings among the traces of a file. Traces without an agent's run are left out, and said to be."""
+    found: list[Recording] = []
+    refused: list[tuple[str, TraceError]] = []
+    for trace in traces:
+        try:
+            found.append(assemble(trace, str(path)))
+        except TraceError as error:
+            refused.append((trace.trace_id, error))
+    if not found:
+        raise refused[0][1]
+    if refused:
+        ids = ", ".join(trace_id for trace_id, _ in refused[:5])
+        note = f"{len(refused)} other traces of the file hold no run of an agent and were left out: {ids}"
+        found[0] = msgspec.structs.replace(found[0], notes=(*found[0].notes, note))
+    return found
 
 
 def _run_result(path: Path) -> Recording | None:

@@ -188,12 +188,14 @@ def scan(**options: Any) -> int:
 @click.option(
     "-o", "--output", required=True, metavar="OUT", help="A file *.trace.json, or a folder for several traces."
 )
+@click.option("--no-mask", is_flag=True, help="Keep secrets in chat messages as they are.")
 @shared(formats=False, verbose=False)
 def import_(**options: Any) -> int:
-    """Turn FILE of another framework into recordings.
+    """Turn FILE of another framework into recordings: chat messages (OpenAI message lists, SWE-agent trajectories) or
+    spans.
 
     \b
-    replay import spans.jsonl -o run.trace.json
+    replay import chat.json -o run.trace.json
     replay import spans.jsonl --all -o traces/
     """
     from replay.cli.importing import import_traces

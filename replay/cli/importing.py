@@ -17,10 +17,10 @@ from replay.recording import Recording
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.-]+")
 
 
-def import_traces(*, file: str, output: str, trace_id: str | None, every: bool) -> int:
+def import_traces(*, file: str, output: str, trace_id: str | None, every: bool, no_mask: bool) -> int:
     """Read a foreign file and write each of its traces as a recording; returns the exit status."""
     try:
-        found = _chosen(file, trace_id, every)
+        found = _chosen(file, trace_id, every, mask=not no_mask)
     except click.ClickException:
         raise
     except Exception as error:  # told below, and in the exit status
@@ -45,10 +45,15 @@ def _save(recording: Recording, path: Path) -> None:
         raise ConfigError(f"{path} cannot be written: {error.strerror or error}") from None
 
 
-def _chosen(file: str, trace_id: str | None, every: bool) -> list[Recording]:
+def _chosen(file: str, trace_id: str | None, every: bool, *, mask: bool) -> list[Recording]:
+    from kernel.masking import Masker
     from replay.importers import import_file
 
-    found = [r for r in import_file(Path(file)) if trace_id is None or r.trace_id.startswith(trace_id.lower())]
+    found = [
+        r
+        for r in import_file(Path(file), masker=Masker.default() if mask else None)
+        if trace_id is None or r.trace_id.startswith(trace_id.lower())
+    ]
     if not found:
         raise TracefirstError(f"{file}: holds no trace{f' {trace_id}' if trace_id else ''} that can be imported")
     if len(found) > 1 and not every:

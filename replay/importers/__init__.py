@@ -9,25 +9,38 @@ from __future__ import annotations
 from pathlib import Path
 
 from kernel.errors import TraceError
+from kernel.masking import Masker
 from replay.importers.build import build
 from replay.importers.chat import ACCEPTED, read_dialogue, read_json, trajectories
 from replay.importers.save import save
 from replay.importers.trace import import_trace
 from replay.recording import Recording, load
 
-__all__ = ["import_file", "import_trace", "save"]
+__all__ = ["holds_chat", "import_file", "import_trace", "save"]
 
 
-def import_file(path: Path | str, *, agent: str | None = None) -> list[Recording]:
+def holds_chat(path: Path) -> bool:
+    """Whether a file holds chat messages that `import_file` could read."""
+    try:
+        document = read_json(path)
+        return document is not None and any(True for _ in trajectories(document))
+    except (TraceError, OSError):
+        return False
+
+
+def import_file(path: Path | str, *, agent: str | None = None, masker: Masker | None = None) -> list[Recording]:
     """All recordings of a file that other software wrote, found by content: chat messages, or spans.
 
     Args:
         agent: name for the agent of chat messages; without it the source's own, or `imported`.
+        masker: masks secrets in chat messages before anything is made of them; None masks nothing.
     Raises:
         TraceError: the file holds neither, or one that is broken; the message names file, place and remedy.
     """
     path = Path(path)
     document = read_json(path)
+    if masker is not None and document is not None:
+        document = masker.mask(document)
     found = [] if document is None else list(trajectories(document))
     if not found:
         return _from_spans(path)

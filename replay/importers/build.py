@@ -35,7 +35,7 @@ from replay.doubles import recorded_toolbox
 from replay.importers.marks import Marker, derived_id, ended_ns
 from replay.importers.messages import refuse
 from replay.importers.model import Dialogue, Result, Round, Turn
-from replay.play import _Digests, _play
+from replay.play import Digests, play_run
 from replay.recording import RecordedRun, Recording
 
 _UNLIMITED = 1_000_000_000
@@ -76,7 +76,7 @@ def build_runs(dialogue: Dialogue, seed: str, file: str) -> list[Run]:
     if not any(turn.rounds for turn in dialogue.turns):
         raise refuse(file, "messages", "no user message with a reply of the assistant", "There is nothing to replay")
     tools, absent = _tools(dialogue)
-    transcript, tracer = Transcript(), _Digests()
+    transcript, tracer = Transcript(), Digests()
     runs: list[Run] = []
     why = ""
     for number, turn in enumerate(dialogue.turns, 1):
@@ -131,14 +131,14 @@ def _tools(dialogue: Dialogue) -> tuple[tuple[ToolSpec, ...], tuple[str, ...]]:
     return (*listed, *(ToolSpec(name=name, parameters={"type": "object"}) for name in bare)), tuple(absent)
 
 
-def _run(head: RunHead, turn: Turn, transcript: Transcript, tracer: _Digests, file: str) -> tuple[Run, str]:
+def _run(head: RunHead, turn: Turn, transcript: Transcript, tracer: Digests, file: str) -> tuple[Run, str]:
     """Play one turn; the second value says why it was cut, where it was."""
     planned, why = _plan(head, turn)
     last = planned[-1] if planned else None
     finished = last is not None and last.decision is not None and last.decision.kind == "finish"
     end = RunEnd(ok=True, stop_reason="finish", answer="") if finished else None
     began = Mark(start_ns=_began_ns(turn))
-    played = _play(Run(head=head, steps=tuple(planned), end=end, mark=began), None, transcript, tracer)
+    played = play_run(Run(head=head, steps=tuple(planned), end=end, mark=began), None, transcript, tracer)
     if played.missed is not None:
         place = turn.rounds[len(planned) - 1].place if planned else turn.place
         raise refuse(
