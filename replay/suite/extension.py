@@ -12,6 +12,7 @@ from typing import Any
 from syrupy.data import SnapshotCollection
 from syrupy.extensions.single_file import SingleFileSnapshotExtension, WriteMode
 
+from replay.literal import literal
 from replay.play import ReplayResult
 from replay.suite.paths import EXTENSION
 from replay.suite.snapshot import snapshot_text
@@ -57,7 +58,15 @@ class ReplaySnapshotExtension(SingleFileSnapshotExtension):
 
 
 def diff(old: str, new: str) -> list[str]:
-    """A unified diff with one line of context and without file names."""
+    """A unified diff with one line of context and without file names, in which every difference can be seen."""
     if unicodedata.normalize("NFKC", old) == unicodedata.normalize("NFKC", new):
         old, new = (text.encode("ascii", "backslashreplace").decode() for text in (old, new))
-    return list(unified_diff(old.split("\n"), new.split("\n"), lineterm="", n=1))[2:]
+    one, other = ([_visible(line) for line in text.split("\n")] for text in (old, new))
+    return list(unified_diff(one, other, lineterm="", n=1))[2:]
+
+
+def _visible(line: str) -> str:
+    """A line without effect on a terminal, blanks at its end escaped: a stored file may hold anything."""
+    text = literal(line)
+    bare = text.rstrip(" ")
+    return bare + "\\x20" * (len(text) - len(bare))

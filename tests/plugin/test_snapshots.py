@@ -105,8 +105,18 @@ def test_a_snapshot_is_short_printable_and_free_of_ids_and_times(path: Path) -> 
     assert sum(line[:4].strip().isdigit() for line in text.splitlines()) == steps
 
 
-def test_texts_that_look_alike_are_escaped_in_a_diff() -> None:
-    assert diff("name caf\u00e9\n", "name cafe\u0301\n")[-3:-1] == ["-name caf\\xe9", "+name cafe\\u0301"]
+@pytest.mark.parametrize(
+    ("old", "new", "shown"),
+    [
+        ("name caf\u00e9", "name cafe\u0301", ["-name caf\\xe9", "+name cafe\\u0301"]),
+        ("stop\u00a0finish", "stop finish", ["-stop\\xa0finish", "+stop finish"]),
+        ("stop finish ", "stop finish", ["-stop finish\\x20", "+stop finish"]),
+        ("stop finish\r", "stop finish", ["-stop finish\\r", "+stop finish"]),
+        ("\x1b[2Jstop", "stop", ["-\\x1b[2Jstop", "+stop"]),
+    ],
+)
+def test_a_diff_shows_what_cannot_be_seen(old: str, new: str, shown: list[str]) -> None:
+    assert diff(f"{old}\n", f"{new}\n")[1:-1] == shown
 
 
 names = st.text(alphabet="ab.AB-_[]~ é\u202e", min_size=1, max_size=12).filter(lambda name: name.strip(". ") != "")
