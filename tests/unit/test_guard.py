@@ -1,0 +1,174 @@
+"""The loop guard: repeats and cycles stop a run, progress never does, and real trajectories show both."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kernel.guard import LoopGuard
+from kernel.run import Call, CallRecord, Guard, GuardVerdict, ToolFault
+
+CORPUS = Path(os.environ.get("TRACEFIRST_CORPUS") or Path(__file__).parents[3] / "shared" / "corpus")
+
+
+def record(name: str, result: Any, outcome: Any = "ok", **args: Any) -> CallRecord:
+    return CallRecord(call=Call(name=name, args=args), outcome=outcome, result=result)
+
+
+def judge(records: Iterable[CallRecord | Sequence[CallRecord]], settings: Guard | None = None) -> list[GuardVerdict]:
+    """Feed calls as dispatch does: one that repeats the last call is answered without a run. Ends where a run would."""
+    guard, verdicts = LoopGuard(settings or Guard()), []
+    for step, given_records in enumerate(records, 1):
+        batch = [given_records] if isinstance(given_records, CallRecord) else list(given_records)
+        noted = []
+        for one in batch:
+            seen = guard.repeats_last(one.call)
+            answered = CallRecord(call=one.call, outcome="duplicate", served_by="guard")
+            noted.append(one if seen is None or one.call.name.startswith("volatile") else answered)
+        verdicts.append(guard.note(step, tuple(noted)))
+        if verdicts[-1].verdict == "loop":
+            break
+    return verdicts
+
+
+def words(verdicts: Iterable[GuardVerdict]) -> list[str]:
+    return [verdict.verdict for verdict in verdicts]
+
+
+A, B, C = record("a", 1), record("b", 2), record("c", 3)
+
+
+def test_the_same_call_right_after_itself_is_answered_then_stopped() -> None:
+    assert words(judge([A] * 9)) == ["ok", "answered", "answered", "loop"]
+
+
+def test_a_failed_call_is_run_again_and_its_equal_failure_is_no_progress() -> None:
+    failed = CallRecord(call=A.call, outcome="error", error=ToolFault(type="E", message="m"))
+    verdicts = judge([failed] * 9)
+    assert words(verdicts) == ["ok", "warned", "warned", "loop"] and verdicts[1].rule == "again"
+
+
+def test_a_cycle_is_named_with_its_length_and_start() -> None:
+    verdicts = judge([A, B] * 5)
+    assert words(verdicts) == ["ok", "ok", "warned", "warned", "loop"]
+    assert [(v.rule, v.period, v.seen_step) for v in verdicts[2:]] == [
+        ("again", 0, 1),
+        ("cycle", 2, 1),
+        ("cycle", 2, 2),
+    ]
+
+
+def test_a_cycle_of_three_is_stopped_too() -> None:
+    verdicts = judge([A, B, C] * 5)
+    assert verdicts[-1].verdict == "loop" and verdicts[-1].period in (0, 3) and len(verdicts) == 6
+
+
+def test_progress_clears_the_warnings() -> None:
+    assert words(judge([A, A, A, B, A, C, A, A])) == [
+        "ok",
+        "answered",
+        "answered",
+        "ok",
+        "warned",
+        "ok",
+        "warned",
+        "answered",
+    ]
+
+
+def test_what_left_the_window_is_new_again() -> None:
+    others = [record("x", n, n=n) for n in range(3)]
+    assert words(judge([A, *others, A], Guard(window=3))) == ["ok"] * 5
+    assert words(judge([A, *others, A], Guard(window=4))) == ["ok"] * 4 + ["warned"]
+
+
+def test_a_batch_with_one_new_result_is_progress() -> None:
+    assert words(judge([[A, B], [A, C], [A, B]])) == ["ok", "ok", "warned"]
+
+
+def test_switched_off_it_says_nothing() -> None:
+    assert words(judge([A] * 9, Guard(enabled=False))) == ["ok"] * 9
+
+
+def test_one_warning_can_be_enough() -> None:
+    assert words(judge([A, B, A], Guard(max_warnings=1))) == ["ok", "ok", "loop"]
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 3)), max_size=40), st.integers(1, 9), st.integers(1, 4)
+)
+def test_new_results_never_warn_and_a_run_without_any_always_stops(
+    pairs: list[tuple[str, int]], window: int, most: int
+) -> None:
+    settings = Guard(window=window, max_warnings=most)
+    fresh = [record(f"volatile_{name}", place, n=n) for place, (name, n) in enumerate(pairs)]
+    assert words(judge(fresh, settings)) == ["ok"] * len(pairs)
+    if pairs:
+        name, n = pairs[0]
+        stuck = [record(f"volatile_{name}", "same", n=n)] * (most + 1)
+        assert words(judge(stuck, settings))[-1] == "loop"
+
+
+# ---- real trajectories
+
+
+def webshop(name: str) -> list[CallRecord]:
+    text = (CORPUS / "react-webshop" / name).read_text("utf-8")
+    found = re.findall(r"^Action: (\w+)(?:\[(.*?)\])?\s*\nObservation: ?(.*?)(?=\n\nAction:|\Z)", text, re.M | re.S)
+    return [record(tool, observation.strip(), input=argument) for tool, argument, observation in found]
+
+
+@pytest.mark.parametrize("name", ["episode_210.txt", "episode_349.txt"])
+@pytest.mark.corpus
+@pytest.mark.skipif(not CORPUS.is_dir(), reason="no corpus beside the checkout")
+def test_twelve_identical_webshop_actions_are_stopped_early(name: str) -> None:
+    records = webshop(name)
+    assert len(records) >= 12
+    verdicts = judge(records)
+    assert verdicts[-1].verdict == "loop" and len(verdicts) < len(records) - 6
+
+
+@pytest.mark.corpus
+@pytest.mark.skipif(not CORPUS.is_dir(), reason="no corpus beside the checkout")
+def test_four_identical_submits_are_stopped_before_the_fifth_attempt() -> None:
+    steps = json.loads((CORPUS / "swe-agent" / "ctf_eps.traj").read_text("utf-8"))["trajectory"]
+    records = [record("shell", step["observation"], command=step["action"].strip()) for step in steps]
+    verdicts = judge(records)
+    assert [(v.verdict, v.rule) for v in verdicts[-3:]] == [
+        ("answered", "repeat"),
+        ("answered", "repeat"),
+        ("loop", "repeat"),
+    ]
+    assert words(verdicts[:-3]) == ["ok"] * (len(verdicts) - 3)
+
+
+HEALTHY = sorted((CORPUS / "mini-swe-agent").glob("*.traj.json")) if CORPUS.is_dir() else []
+
+
+@pytest.mark.parametrize("path", HEALTHY, ids=lambda path: path.name)
+@pytest.mark.corpus
+def test_a_healthy_run_is_never_stopped(path: Path) -> None:
+    document = json.loads(path.read_text("utf-8"))
+    messages = document["messages"] if isinstance(document, dict) else document
+    pairs = [
+        (_command(asked["content"]), told["content"])
+        for asked, told in itertools.pairwise(messages)
+        if asked["role"] == "assistant" and told["role"] == "user"
+    ]
+    assert pairs
+    verdicts = judge([record("bash", output, command=command) for command, output in pairs])
+    assert len(verdicts) == len(pairs) and "loop" not in words(verdicts)
+
+
+def _command(text: str) -> str:
+    found = re.search(r"```\w*\n(.*?)\n```", text, re.S)
+    return found[1] if found else text
