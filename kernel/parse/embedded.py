@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 
-from kernel.parse.jsonish import OBJECT_AHEAD, JsonReader
+from kernel.parse.jsonish import MORE_PAIRS, OBJECT_AHEAD, JsonReader
 from kernel.parse.model import Found, Source, Unreadable
 from kernel.parse.quoting import is_shown
 from kernel.parse.shape import calls_in
-from kernel.parse.stops import STOP, is_choice
+from kernel.parse.stops import STOP, refuse_choice
 
 _JSON_LANGUAGES = frozenset(
     {"", "json", "json5", "jsonc", "jsonl", "tool_call", "tool", "tool_use", "function_call", "action", "xml"}
@@ -17,9 +17,8 @@ _MARK = re.compile(
     rf"```(?P<lang>[\w+.-]{{0,30}})|(?P<array>\[)(?=\s*\{{)|(?P<object>\{{)|{STOP}", re.MULTILINE | re.IGNORECASE
 )
 _NAME_KEY = re.compile(
-    r"""["'“”\\{\s,](?:action|tool|name|function|tool_name|function_name|tool_calls|recipient_name)\\?["'”“]?\s{0,8}[:：]"""
+    r"""["'“”\\{\s,](?:action|tool|name|function|tool_name|function_name|tool_calls|recipient_name|动作|行动|操作|工具)\\?["'”“]?\s{0,8}[:：]"""
 )
-_MORE_PAIRS = re.compile(r"""[}\s]{0,40},\s{0,40}"[^"\\\n]{1,80}"\s{0,8}:""")
 
 
 def read_embedded(source: Source) -> list[Found]:
@@ -51,7 +50,7 @@ def read_embedded(source: Source) -> list[Found]:
         try:
             value, pos, repaired = reader.read(start)
             shapes = calls_in(value, start, source.tool_names)
-            if shapes and _MORE_PAIRS.match(text, pos):
+            if shapes and MORE_PAIRS.match(text, pos):
                 raise Unreadable("malformed-json", f"The JSON goes on after it was closed at offset {pos}.", pos)
         except Unreadable as fault:
             if calls:
@@ -64,12 +63,6 @@ def read_embedded(source: Source) -> list[Found]:
             continue
         if shapes and not is_shown(text, start, pos):
             found = [shape.found("json", start, pos, repaired=repaired) for shape in shapes]
-            if (
-                calls
-                and (found[0].name, found[0].args) != (calls[-1].name, calls[-1].args)
-                and is_choice(text[calls[-1].end : start])
-            ):
-                message = f"The text takes back or offers a choice between the actions at offsets {calls[-1].start} and {start}."
-                raise Unreadable("ambiguous", message, start)
+            refuse_choice(text, calls, found, start)
             calls += found
     return calls

@@ -59,7 +59,7 @@ def read_harmony(source: Source) -> Harmony:
                 raise
             calls.append(call)
         channel = _CHANNEL.findall(header)
-        analysis = bool(channel) and channel[-1] == "analysis" or recipient is not None
+        analysis = (bool(channel) and channel[-1] == "analysis") or recipient is not None
         thinking |= analysis
         start = head if "<|" in header else message.start()
         token_end = _token_end(text, close)

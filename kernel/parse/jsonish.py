@@ -53,6 +53,8 @@ OBJECT_AHEAD = re.compile(
     rf"|\\?[\"“'‘]?[^\"”'’\n{{}}\[\]:]{{0,200}}(?:\\?[\"”'’])?\s{{0,32}}\Z)"
 )
 """What an object can begin with, whole or cut off; prose in braces cannot."""
+MORE_PAIRS = re.compile(r"""[}\s]{0,40},\s{0,40}"[^"\\\n]{1,80}"\s{0,8}:""")
+"""What shows, behind an object, that it was closed too early."""
 _AFTER_ITEM = re.compile(
     r"""[,，]\s{0,200}(?:\Z|[\],，"'“‘{\[]|-?[0-9]|(?:true|false|null|True|False|None)\b|//|/\*|#)"""
 )
@@ -346,9 +348,11 @@ class JsonReader:
         if char in ",，":
             return (_AFTER_ITEM if inside == "array" else _AFTER_PAIR).match(text, pos) is not None
         if char in _QUOTES or char == "\\":
-            if inside == "array" and pos > 0 and text[pos - 1] in _BLANK and char != "\\":
+            if inside == "object" and _KEY_AHEAD.match(text, pos):
+                return True
+            if text[pos - 1] in _BLANK and char != "\\":
                 raise Unreadable("ambiguous", f"A comma is missing or a quote is not escaped at offset {pos}.", pos)
-            return inside == "object" and _KEY_AHEAD.match(text, pos) is not None
+            return False
         return self._at_end_mark(pos)
 
     # -- helpers -----------------------------------------------------------------------------------------------------

@@ -42,7 +42,12 @@ _WORDS: dict[str, bool | None] = {
 }  # fmt: skip
 _OPEN_LIST = re.compile(r"^[ \t]{0,8}\[\s{0,80}(?=[A-Za-z_][\w.-]{0,127}\()", re.MULTILINE)
 _WHOLE = re.compile(r"\s*+(?:print\(\s*+)?[A-Za-z_][\w.-]{0,127}\(")
-_FENCE = re.compile(r"^[ \t]{0,8}```tool_(?:code|call)s?[ \t]*\n", re.MULTILINE)
+_FENCE = re.compile(
+    r"^[ \t]{0,8}```(?:tool_(?:code|call)s?[ \t]*\n|(?:python|py)[ \t]*\n(?=(?:print\(\s{0,8})?default_api\.))",
+    re.MULTILINE,
+)
+_ASSIGN = re.compile(r"(?P<name>[A-Za-z_]\w{0,63})\s{0,8}=\s{0,8}(?=[A-Za-z_][\w.-]{0,127}\()")
+_SHOW = re.compile(r"\s*+print\((?P<name>[A-Za-z_]\w{0,63})\)")
 
 
 class Call(NamedTuple):
@@ -95,8 +100,10 @@ def read_call(text: str, pos: int) -> Call:
     raise Unreadable("malformed-call", message, name.start())
 
 
-def read_calls(text: str, pos: int, family: str, tool_names: frozenset[str]) -> tuple[list[Found], int]:
-    """Read `[call, call]`, or calls one below the other, at `pos`; also return the offset behind them."""
+def read_calls(
+    text: str, pos: int, family: str, tool_names: frozenset[str], *, stop: str = ""
+) -> tuple[list[Found], int]:
+    """Read `[call, call]`, or calls one below the other up to one named `stop`, at `pos`; also return the offset behind."""
     calls: list[Found] = []
     bracket = text[pos : pos + 1] == "["
     at = _skip(text, pos + bracket)
@@ -115,7 +122,7 @@ def read_calls(text: str, pos: int, family: str, tool_names: frozenset[str]) -> 
         else:
             if text[at : at + 1] in (";", ","):
                 at = _skip(text, at + 1)
-            if not CALL_AHEAD.match(text, at):
+            if not CALL_AHEAD.match(text, at) or (stop and text.startswith(stop, at)):
                 return calls, call.end
 
 
@@ -123,33 +130,48 @@ def read_pythonic(source: Source) -> list[Found]:
     """Find a bracketed list of calls on a line of its own, a `tool_code` block, or a text that is one call as a whole."""
     text = source.text
     if fence := _FENCE.search(text):
-        start = _skip(text, fence.end())
-        if not CALL_AHEAD.match(text, start):
-            return []
-        calls, end = read_calls(text, start, "pythonic", source.tool_names)
-        close = _skip(text, end)
-        if not text.startswith("```", close):
-            raise _malformed(text, close, "the end of the block")
-        return calls
+        return _block(text, _skip(text, fence.end()), source.tool_names)
     if opening := _OPEN_LIST.search(text):
-        calls, end = read_calls(text, text.index("[", opening.start()), "pythonic", source.tool_names)
+        calls, _end = read_calls(text, text.index("[", opening.start()), "pythonic", source.tool_names)
         return calls
     if opening := _WHOLE.match(text):
-        return _whole_call(text, _skip(text, 0), source.tool_names)
+        return _whole_calls(text, _skip(text, 0), source.tool_names)
     return []
 
 
-def _whole_call(text: str, start: int, tool_names: frozenset[str]) -> list[Found]:
-    try:
-        call = read_call(text, start)
-    except Unreadable as fault:
-        if fault.rule == "cut-off" and _KEYWORD.match(text, _skip(text, text.index("(", start) + 1)):
-            raise
+def _block(text: str, start: int, tool_names: frozenset[str]) -> list[Found]:
+    """The calls of a fenced block; `x = call` and a `print(x)` behind it add nothing to the call."""
+    assigned = _ASSIGN.match(text, start)
+    start = assigned.end() if assigned else start
+    if not CALL_AHEAD.match(text, start):
         return []
-    name = _plain(call.name, tool_names)
-    if text[call.end :].strip("; \t\r\n`") or not (call.keyworded or name in tool_names):
-        return []  # code, or a call whose arguments only a signature could name
-    return [Found(name, call.args, "pythonic", start, call.end)]
+    calls, end = read_calls(text, start, "pythonic", tool_names, stop="print" if assigned else "")
+    if assigned and (show := _SHOW.match(text, end)) and show["name"] == assigned["name"]:
+        end = show.end()
+    close = _skip(text, end)
+    if not text.startswith("```", close):
+        raise _malformed(text, close, "the end of the block")
+    return calls
+
+
+def _whole_calls(text: str, start: int, tool_names: frozenset[str]) -> list[Found]:
+    """The calls that are the whole text; empty where it is code, or a call whose arguments only a signature could name."""
+    calls: list[Found] = []
+    at = start
+    while True:
+        try:
+            call = read_call(text, at)
+        except Unreadable as fault:
+            if fault.rule == "cut-off" and _KEYWORD.match(text, _skip(text, text.index("(", at) + 1)):
+                raise
+            return []
+        name = _plain(call.name, tool_names)
+        if not (call.keyworded or name in tool_names):
+            return []
+        calls.append(Found(name, call.args, "pythonic", at, call.end))
+        at = _skip(text, call.end)
+        if not CALL_AHEAD.match(text, at):
+            return [] if text[call.end :].strip("; \t\r\n`") else calls
 
 
 def _plain(name: str, tool_names: frozenset[str]) -> str:

@@ -12,7 +12,7 @@ _BEFORE = re.compile(
     r"|(?:in|has|uses?|follow\w*|expects?) (?:this|the following) (?:format|form|schema|shape|structure)"
     r"|you (?:can|could|may|might|would|should|must|need to|have to) (?:\w+ )?(?:call|use|send|write|run|invoke|emit|type)"
     r"|(?:do not|don't|never|must not|should not|shouldn't|cannot|can't) (?:\w+ )?(?:call|use|send|run|invoke|emit|execute)"
-    r"|hypothetical(?:ly)?|(?:instead of|rather than)\s*:?\s*\Z)"
+    r"|(?:would|could|might) (?:\w+ )?(?:call|use|send|run|invoke)\b|hypothetical(?:ly)?|(?:instead of|rather than)\s*:?\s*\Z)"
     r"|例如|比如|示例|例子|格式如下|样例|(?:不要|不能|切勿)(?:调用|执行|运行)",
     re.IGNORECASE,
 )
@@ -26,7 +26,7 @@ _AFTER = re.compile(
 )
 _BEFORE_WORDS = (
     "example", "instance", "e.g.", "sample", "illustration", "how ", "look like", "looks", "written", "called", "format", "form",
-    "schema", "shape", "structure", "you ", "not ", "never", "n't ", "hypothe", "instead", "rather",
+    "schema", "shape", "structure", "you ", "not ", "never", "n't ", "hypothe", "instead", "rather", "would ", "could ", "might ",
     "例", "格式", "不要", "不能", "切勿",
 )  # fmt: skip
 _AFTER_WORDS = (

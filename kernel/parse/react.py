@@ -36,8 +36,8 @@ _INLINE_RESULT = re.compile(r"[ \t]Observation[ \t]{0,4}[:：]", re.IGNORECASE)
 _SAME_LINE_INPUT = re.compile(
     r"[,;，]?[ \t]{1,8}(?:Action[ _]Input|动作输入|行动输入)[ \t]{0,4}[:：][ \t]*+", re.IGNORECASE
 )
-_BRACKET = re.compile(r"(?P<name>[A-Za-z_][\w.\-]{0,127})[ \t]{0,2}\[")
-_PAREN = re.compile(r"(?P<name>[A-Za-z_][\w.\-]{0,127})[ \t]{0,2}\(")
+_BRACKET = re.compile(r"(?P<name>[^\W\d][\w.\-]{0,127})[ \t]{0,2}\[")
+_PAREN = re.compile(r"(?P<name>[^\W\d][\w.\-]{0,127})[ \t]{0,2}\(")
 _COLON = re.compile(r"(?P<name>[A-Za-z_][\w.\-]{0,127}):[ \t]{1,8}(?P<text>\S[^\n]*)")
 _NAME = re.compile(r"[^\W\d][\w.\-/:]*(?: [\w.\-/:]+){0,5}")
 _SPEECH = re.compile(r"(?:i|i'll|we|let|let's|please|no|use the|call the)\b", re.IGNORECASE)

@@ -10,9 +10,32 @@ from typing import Any, NamedTuple
 from kernel.parse.jsonish import JsonReader, strict
 from kernel.parse.model import Found, Unreadable
 
-NAME_KEYS = ("action", "tool", "name", "function", "tool_name", "function_name", "recipient_name", "toolname")
-INPUT_KEYS = ("action_input", "input", "tool_input", "actioninput", "toolinput")
-ARG_KEYS = ("args", "arguments", "parameters", *INPUT_KEYS, "tool_args", "params")
+NAME_KEYS = (
+    "action",
+    "tool",
+    "name",
+    "function",
+    "tool_name",
+    "function_name",
+    "recipient_name",
+    "toolname",
+    "动作",
+    "行动",
+    "操作",
+    "工具",
+)
+INPUT_KEYS = (
+    "action_input",
+    "input",
+    "tool_input",
+    "actioninput",
+    "toolinput",
+    "动作输入",
+    "行动输入",
+    "操作输入",
+    "输入",
+)
+ARG_KEYS = ("args", "arguments", "parameters", *INPUT_KEYS, "tool_args", "params", "参数")
 _LIST_KEYS = ("tool_calls", "tool_uses", "function_calls", "calls", "actions")
 _NESTED_KEYS = ("action", "function", "function_call", "tool_call", "tool", "command")
 _THOUGHT_KEYS = ("thought", "thoughts", "reasoning")

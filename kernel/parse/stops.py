@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from kernel.parse.model import Found, Unreadable
+
 _RESULT = (
     r"^[ \t>*_#]{0,8}(?:observations?|观察|观察结果)[ \t]{0,4}\d{0,4}[ \t]{0,4}[*_]{0,2}[:：]"
     r"|</?tool_(?:response|result|output)s?>|<function_results?>|<result>|\[TOOL_RESULTS\]|<[|｜]tool[▁_]outputs?[▁_]begin[|｜]>"
@@ -23,6 +25,15 @@ _CHOICE = re.compile(
 )
 
 
-def is_choice(between: str) -> bool:
-    """Whether the words between two actions take the first back or offer the second in its place."""
-    return len(between) < 400 and _CHOICE.search(between) is not None
+def refuse_choice(text: str, calls: list[Found], found: list[Found], start: int) -> None:
+    """Refuse a call at `start` that the words before it put in the place of the one read last.
+
+    Raises:
+        Unreadable: `ambiguous`; the two calls differ, and the words between them take the first back or offer a choice.
+    """
+    if not calls or (found[0].name, found[0].args) == (calls[-1].name, calls[-1].args):
+        return
+    between = text[calls[-1].end : start]
+    if len(between) < 400 and _CHOICE.search(between):
+        message = f"The text takes back, or offers a choice between, the calls at {calls[-1].start} and {start}."
+        raise Unreadable("ambiguous", message, start)

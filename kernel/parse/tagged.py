@@ -10,13 +10,13 @@ import re
 from collections.abc import Callable
 
 from kernel.parse.gemma import read_braced
-from kernel.parse.jsonish import Json, JsonReader
+from kernel.parse.jsonish import MORE_PAIRS, Json, JsonReader
 from kernel.parse.model import Found, Source, Unreadable
 from kernel.parse.pythonic import CALL_AHEAD, read_call, read_calls
 from kernel.parse.quoting import is_shown
 from kernel.parse.shape import arguments, calls_in, is_no_tool, tool_name
-from kernel.parse.stops import STOP, is_choice
-from kernel.parse.xmlcalls import read_arg_pairs, read_parameters
+from kernel.parse.stops import STOP, refuse_choice
+from kernel.parse.xmlcalls import read_arg_pairs, read_named_tags, read_parameters
 
 _WRAP = (
     r"<(?:\w{1,12}:)?(?:longcat_)?tool[_-]?(?:calls?|use)>|<function_?calls?>|<start_function_call>|<\|tool_calls?\|?>"
@@ -28,7 +28,8 @@ _MARK = re.compile(
     r"|(?P<function><function\s?[=(/]\s?[\"']?(?P<fname>[\w.:-]{1,128})[\"']?\)?)"
     r"|(?P<invoke><(?:antml:|steptml:|[|｜]{1,2}DSML[|｜]{1,2}\s?)?(?:invoke|function|tool|tool_call)\s{1,4}name\s?=\s?"
     r"[\"']?(?P<iname>[\w.:-]{1,128})[\"']?\s{0,4}(?P<empty>/)?>)"
-    r"|(?P<token><[|｜]tool[▁_]call[▁_]begin[|｜]>)"
+    r"|(?P<token><[|｜]tool[▁_]call[▁_]begin[|｜]>|\b(?=function<[|｜]tool[▁_]sep[|｜]>))"
+    r"|(?P<old><invoke>\s{0,8}<tool_name>\s{0,8}(?P<oname>[\w.:-]{1,128})\s{0,8}</tool_name>)"
     r"|(?P<args>\[ARGS\])"
     r"|(?P<python><\|python_tag\|>)"
     r"|(?P<named>^>>>(?P<nname>[A-Za-z_][\w.-]{0,127})\n(?=\{)"
@@ -47,7 +48,6 @@ _CLOSE = (
 )
 _END_MARK = re.compile(_CLOSE, re.IGNORECASE)
 _ENDING = re.compile(rf"[}}\]\s]{{0,40}}(?:(?:```|~~~)\s{{0,8}})?{_CLOSE}", re.IGNORECASE)
-_MORE_PAIRS = re.compile(r"""[}\s]{0,40},\s{0,40}"[^"\\\n]{1,80}"\s{0,8}:""")
 _SPACE = re.compile(r"\s*+")
 _NAME = re.compile(r"[A-Za-z_][\w.:/-]{0,127}+")
 _AFTER_NAME = re.compile(
@@ -109,13 +109,7 @@ def read_tagged(source: Source) -> list[Found]:
             continue
         found, pos = reading
         if found and not is_shown(text, start, pos):
-            if (
-                calls
-                and (found[0].name, found[0].args) != (calls[-1].name, calls[-1].args)
-                and is_choice(text[calls[-1].end : start])
-            ):
-                message = f"The text takes back or offers a choice between the actions at offsets {calls[-1].start} and {start}."
-                raise Unreadable("ambiguous", message, start)
+            refuse_choice(text, calls, found, start)
             calls += [call._replace(start=start) if i == 0 else call for i, call in enumerate(found)]
             calls[-1] = calls[-1]._replace(end=pos)
     if not calls and empty:
@@ -195,6 +189,13 @@ def _invoke(source: Source, mark: re.Match[str]) -> _Reading:
     return [Found(name, read.args, "invoke", mark.start(), read.end, read.repaired)], read.end
 
 
+def _old(source: Source, mark: re.Match[str]) -> _Reading:
+    """Claude's first format: the parameters are tags of their own names."""
+    read = read_named_tags(source.text, mark.end())
+    name = tool_name(mark["oname"], source.tool_names)
+    return [Found(name, read.args, "invoke", mark.start(), read.end, read.repaired)], read.end
+
+
 def _token(source: Source, mark: re.Match[str]) -> _Reading:
     """DeepSeek's and Kimi's call: an id or name, a separator, the arguments, perhaps fenced."""
     text, head = source.text, _ID.match(source.text, mark.end())
@@ -270,6 +271,7 @@ _READERS: dict[str, Callable[[Source, re.Match[str]], _Reading]] = {
     "function": _function,
     "invoke": _invoke,
     "token": _token,
+    "old": _old,
     "args": _args,
     "python": _python,
     "named": _named,
@@ -289,7 +291,7 @@ def _json_calls(source: Source, pos: int, family: str, *, soft: bool) -> _Readin
             value, pos, repaired = reader.read(start)
             closed = _ENDING.match(text, pos)
             shapes = calls_in(value, start, source.tool_names, wrapped=closed is not None)
-            if _MORE_PAIRS.match(text, pos):
+            if MORE_PAIRS.match(text, pos):
                 raise Unreadable("malformed-json", f"The JSON goes on after it was closed at offset {pos}.", pos)
         except Unreadable:
             if calls:
@@ -317,7 +319,7 @@ def _object(text: str, pos: int) -> Json:
         raise Unreadable("malformed-call", f"Expected the arguments of a call at offset {pos}.", pos)
     value, end, repaired = JsonReader(text, _END_MARK).read(pos)
     args, unwrapped = arguments(value, pos, text_allowed=False)
-    if _MORE_PAIRS.match(text, end):
+    if MORE_PAIRS.match(text, end):
         raise Unreadable("malformed-json", f"The JSON goes on after it was closed at offset {end}.", end)
     return Json(args, end, repaired or unwrapped)
 

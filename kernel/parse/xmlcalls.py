@@ -26,6 +26,9 @@ _CLOSE_PARAM = re.compile(_CLOSE)
 _END_OF_CALL = re.compile(_END)
 _AFTER_VALUE = re.compile(rf"\s*+(?:{_OPEN}|{_END}|\Z)")
 _NEXT_LINE_PARAM = re.compile(rf"\n[ \t]{{0,8}}(?={_OPEN})")
+_OPEN_NAMED = re.compile(r"<([A-Za-z_][\w.-]{0,127})>")
+_OPEN_ALL = re.compile(r"\s*+<parameters>")
+_CLOSE_ALL = re.compile(r"\s*+(?:</parameters>\s*+)?</invoke>")
 _MAX_DAMAGED = 16
 _SPACE = re.compile(r"\s*+")
 _ENTITY = re.compile(r"&(amp|lt|gt|quot|apos|#[0-9]{1,7}|#x[0-9a-fA-F]{1,6});")
@@ -152,6 +155,30 @@ def read_arg_pairs(text: str, pos: int) -> Arguments:
     if pos >= len(text):
         raise Unreadable("cut-off", "The text ends before the call is closed.", len(text))
     raise Unreadable("malformed-call", f"Expected an argument or the end of the call at offset {pos}.", pos)
+
+
+def read_named_tags(text: str, pos: int) -> Arguments:
+    """Read `<parameters><key>value</key></parameters></invoke>` from `pos` on; values are escaped as XML.
+
+    Raises:
+        Unreadable: a tag is not closed (`cut-off`) or something else stands between the parameters.
+    """
+    args: dict[str, Any] = {}
+    opening = _OPEN_ALL.match(text, pos)
+    pos = opening.end() if opening else pos
+    while not (closing := _CLOSE_ALL.match(text, pos)):
+        pos = _skip(text, pos)
+        tag = _OPEN_NAMED.match(text, pos)
+        close = text.find(f"</{tag[1]}>", tag.end()) if tag else -1
+        if pos >= len(text) or (tag and close < 0):
+            raise Unreadable("cut-off", f"The call that goes on at offset {pos} is never closed.", len(text))
+        if tag is None or tag[1] in args:
+            raise Unreadable(
+                "malformed-call", f"Expected another parameter or the end of the call at offset {pos}.", pos
+            )
+        args[tag[1]] = _typed(_unwrapped(text[tag.end() : close]), "", pos, entities=True)
+        pos = close + len(tag[1]) + 3
+    return Arguments(args, closing.end(), False)
 
 
 def _skip(text: str, pos: int) -> int:

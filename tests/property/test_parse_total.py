@@ -110,7 +110,7 @@ def test_a_prefix_of_an_action_never_gives_a_call(args: dict[str, Any], data: st
     whole = json.dumps({"action": "f", "args": args})
     cut = data.draw(st.integers(0, len(whole) - 1))
     for opening in ("", "I look.\n", "```json\n", "<tool_call>\n", "Action: f\nAction Input: ", "[TOOL_CALLS]f[ARGS]"):
-        assert parse(opening + whole[:cut]).calls == () or opening.startswith("Action: f") and cut == 0
+        assert parse(opening + whole[:cut]).calls == () or (opening.startswith("Action: f") and cut == 0)
 
 
 HOSTILE = [

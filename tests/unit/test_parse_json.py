@@ -17,6 +17,7 @@ SHAPES: dict[str, tuple[str, list[Call]]] = {
     "tool_name and parameters": ('{"tool_name": "f", "parameters": {"a": 1}}', [("f", {"a": 1})]),
     "title-case keys with a space": ('{"Action": "f", "Action Input": {"a": 1}}', [("f", {"a": 1})]),
     "escaped underscore in a key": ('{"action": "f", "action\\_input": {"a": 1}}', [("f", {"a": 1})]),
+    "Chinese keys": ('{"动作": "f", "参数": {"a": 1}}', [("f", {"a": 1})]),
     "nested function object": (
         '{"type": "function", "function": {"name": "f", "arguments": "{\\"a\\": 1}"}}',
         [("f", {"a": 1})],
@@ -127,6 +128,7 @@ REFUSED: dict[str, tuple[str, str]] = {
     "not a number": ('{"action": "f", "args": {"a": NaN}}', "malformed-json"),
     "too large a number": ('{"action": "f", "args": {"a": 1e999}}', "malformed-json"),
     "strings side by side": ('{"action": "f", "args": {"a": ["x" "y"]}}', "ambiguous"),
+    "two strings for one value": ('{"action": "f", "args": {"a": "x" "y"}}', "ambiguous"),
     "no name to the arguments": ('{"args": {"a": 1}}', "no-action"),
     "no tool wanted": ('{"action": "None", "args": {}}', "no-action"),
     "a tool's definition": (
@@ -136,6 +138,7 @@ REFUSED: dict[str, tuple[str, str]] = {
     "plain data": ('{"answer": 42}', "no-action"),
     "an announced example": ('For example, you could send:\n{"action": "f", "args": {}}', "no-action"),
     "a disowned call": ('```json\n{"action": "f", "args": {}}\n```\nThis is just an example.', "no-action"),
+    "a thought of a call": ('I could call {"action": "f", "args": {}}', "no-action"),
     "in the middle of a sentence": ('The log shows {"action": "f", "args": {}} as the culprit.', "no-action"),
     "in backticks in a sentence": ('Do not send `{"action": "f", "args": {}}` here.', "no-action"),
     "in a Chinese example": ('例如：\n{"action": "f", "args": {}}', "no-action"),

@@ -125,6 +125,10 @@ ARGUMENTS_IN_TAGS: dict[str, tuple[str, list[Call]]] = {
         '<steptml:invoke name="f"><steptml:parameter name="a">x</steptml:parameter></steptml:invoke>',
         [("f", {"a": "x"})],
     ),
+    "parameters as tags of their own": (
+        "<invoke>\n<tool_name>f</tool_name>\n<parameters>\n<a>x &amp; y</a>\n</parameters>\n</invoke>",
+        [("f", {"a": "x & y"})],
+    ),
     "glm on one line": (
         "<tool_call>f<arg_key>a</arg_key><arg_value>1</arg_value></tool_call>",
         [("f", {"a": "1"})],
@@ -186,6 +190,7 @@ TOKENS: dict[str, tuple[str, list[Call]]] = {
         "<｜tool▁call▁begin｜>g<｜tool▁sep｜>{}<｜tool▁call▁end｜>",
         F1,
     ),
+    "deepseek, opening token lost": ('function<｜tool▁sep｜>f\n```json\n{"a": 1}\n```<｜tool▁call▁end｜>', F1),
     "kimi, two calls": (
         '<|tool_calls_section_begin|><|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{"a": 1}<|tool_call_end|>'
         "<|tool_call_begin|>functions.g:1<|tool_call_argument_begin|>{}<|tool_call_end|><|tool_calls_section_end|>",
@@ -228,6 +233,10 @@ REFUSED: dict[str, tuple[str, str]] = {
     "a parameter twice": (
         "<function=f><parameter=a>1</parameter><parameter=a>2</parameter></function>",
         "ambiguous",
+    ),
+    "text between a value and the next parameter": (
+        "<function=f><parameter=a>x</parameter> and <parameter=b>y</parameter></function>",
+        "malformed-call",
     ),
     "invoke cut": ('<invoke name="f"><parameter name="a">x</parameter>', "cut-off"),
     "glm cut in a value": ("<tool_call>f\n<arg_key>a</arg_key>\n<arg_value>x", "cut-off"),

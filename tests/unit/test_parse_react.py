@@ -26,6 +26,7 @@ READ: dict[str, tuple[str, list[Call]]] = {
         [("get_weather", {"city": "上海"})],
     ),
     "Chinese operation label with a bracket": ("操作：finish[完成]", [("finish", {"input": "完成"})]),
+    "Chinese tool name with a bracket": ("操作：搜索[北京天气]", [("搜索", {"input": "北京天气"})]),
     "both labels on one line": ('Action: search, Action Input: {"q": "kelp"}', [("search", {"q": "kelp"})]),
     "a whole round on one line": (
         'Thought: I need it. Action: search Action Input: {"q": "kelp"} Observation: none',

@@ -23,7 +23,7 @@ READ: dict[str, tuple[str, list[Call]]] = {
     "labels in thinking": ('<think>\nAction: g\nAction Input: x\n</think>\nAction: f\nAction Input: {"a": 1}', F1),
     "JSON in thinking": ('<think>{"action": "g", "args": {}}</think>{"action": "f", "args": {"a": 1}}', F1),
     "a closing tag as text in an argument": (
-        f'<tool_call>{{"name": "f", "arguments": {{"a": "</think>"}}}}</tool_call>',
+        '<tool_call>{"name": "f", "arguments": {"a": "</think>"}}</tool_call>',
         [("f", {"a": "</think>"})],
     ),
     "calls behind thinking never closed": (f"<think>\nI go.\n{CALL}\n{CALL.replace('1', '2')}", [*F1, ("f", {"a": 2})]),
@@ -68,6 +68,12 @@ READ: dict[str, tuple[str, list[Call]]] = {
     "negative and floating numbers": ("[f(a=-1, b=2.5)]", [("f", {"a": -1, "b": 2.5})]),
     "tool_code with print": ("```tool_code\nprint(f(a=1))\n```", F1),
     "tool_code with two calls": ("```tool_code\nf(a=1)\ng()\n```", [*F1, ("g", {})]),
+    "tool_code with a variable": ("```tool_code\nx = f(a=1)\nprint(x)\n```", F1),
+    "default_api in a python block": ("```python\nprint(default_api.f(a=1))\n```", F1),
+    "two printed calls as the whole text": (
+        "print(default_api.f(a=1))\nprint(default_api.g(b=2))",
+        [*F1, ("g", {"b": 2})],
+    ),
     "strings next to each other": ("[f(a='x' 'y')]", [("f", {"a": "xy"})]),
     "triple quotes": ('[f(a="""x\n"y"\n""")]', [("f", {"a": 'x\n"y"\n'})]),
     "raw string": ("[f(a=r'\\d')]", [("f", {"a": "\\d"})]),
