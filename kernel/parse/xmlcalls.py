@@ -85,7 +85,10 @@ def _parameter(text: str, opening: re.Match[str]) -> tuple[str, int, bool]:
     depth = 1
     first: re.Match[str] | None = None
     for close in _CLOSE_PARAM.finditer(text, start):
-        depth += sum(1 for _ in _OPEN_PARAM.finditer(text, pos, close.start())) - 1
+        opened = sum(1 for _ in _OPEN_PARAM.finditer(text, pos, close.start()))
+        if opened and depth <= 0:
+            break  # the value was closed before: what opens now is another parameter, with text in between
+        depth += opened - 1
         pos = close.end()
         if _AFTER_VALUE.match(text, pos):
             if depth <= 0:
