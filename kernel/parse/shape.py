@@ -123,6 +123,8 @@ def tool_name(name: str, tool_names: Collection[str] = (), *, indexed: bool = Fa
     name = name.strip().replace("\\_", "_")
     if name in tool_names:
         return name
+    if name.lower() == "final answer":
+        return "final_answer"  # LangChain's spelling
     if indexed:
         glued = [n for n in tool_names if re.fullmatch(rf"functions?[._:]?{re.escape(n)}[:_]?[0-9]{{1,4}}", name)]
         if len(glued) == 1:

@@ -45,6 +45,10 @@ SHAPES: dict[str, tuple[str, list[Call]]] = {
         [("awk", {"input": "{print $1}"})],
     ),
     "finish is an ordinary action": ('{"action": "finish", "args": {"answer": "42"}}', [("finish", {"answer": "42"})]),
+    "LangChain's final answer": (
+        '{"action": "Final Answer", "action_input": "42"}',
+        [("final_answer", {"input": "42"})],
+    ),
     "prose, then fenced action": ('I look.\n```json\n{"action": "f", "args": {}}\n```', [("f", {})]),
     "fence of another name": ('```tool_call\n{"name": "f", "arguments": {}}\n```', [("f", {})]),
     "fence never closed around whole JSON": ('```json\n{"action": "f", "args": {}}', [("f", {})]),
