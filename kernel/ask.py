@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
+
+import msgspec
 
 from kernel.canonical import valid_text
 from kernel.errors import ModelError
 from kernel.fault import describe
-from kernel.messages import Reply, ToolCall
+from kernel.messages import Reply, ToolCall, Usage
 from kernel.read import Prompt
 from kernel.run import Attempt, Chat, StopReason
 from kernel.seams import DeadlineExceeded
@@ -22,6 +24,9 @@ MAX_WAIT_S = 60.0
 
 DEADLINE = "deadline"
 _MAX_MESSAGE_CHARS = 500
+_OPTIONAL_TEXTS = ("reasoning", "finish_reason", "refusal", "model", "response_id")
+_COUNTS = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens")
+_INF = float("inf")
 
 
 async def ask(loop: Loop, step: int, prompt: Prompt) -> tuple[Chat, tuple[StopReason, str] | None]:
@@ -77,25 +82,74 @@ async def ask(loop: Loop, step: int, prompt: Prompt) -> tuple[Chat, tuple[StopRe
 
 
 def clean(reply: Reply) -> Reply:
-    """The reply with valid Unicode: nearly always the very same object."""
+    """The reply with valid Unicode and whole counts: nearly always the very same object.
+
+    A count that is none (negative, a fraction, no number) is unknown, and so is usage that is missing altogether.
+
+    Raises:
+        TypeError: a field holds what no reply can hold; the message names it.
+    """
     if not isinstance(reply, Reply):
         raise TypeError(f"the model must return a Reply, it returned {type(reply).__name__}")
-    texts = (reply.text, reply.reasoning or "", reply.refusal or "", *(c.arguments + c.name for c in reply.tool_calls))
-    if all(text.isascii() or text == valid_text(text) for text in texts):
+    texts = [("text", reply.text)]
+    texts += [(name, value) for name in _OPTIONAL_TEXTS if (value := getattr(reply, name)) is not None]
+    for position, call in enumerate(_calls(reply)):
+        if not isinstance(call, ToolCall):
+            raise TypeError(f"the reply's tool_calls[{position}] must be a ToolCall, it is {type(call).__name__}")
+        texts += [(f"tool_calls[{position}].{name}", getattr(call, name)) for name in ("name", "arguments")]
+        if call.id is not None:
+            texts.append((f"tool_calls[{position}].id", call.id))
+    for name, value in texts:
+        if not isinstance(value, str):
+            raise TypeError(f"the reply's {name} must be text, it is {type(value).__name__}")
+    if (
+        type(reply.tool_calls) is tuple
+        and _is_counted(reply.usage)
+        and all(call.id is not None for call in reply.tool_calls)
+        and all(value.isascii() or value == valid_text(value) for _, value in texts)
+    ):
         return reply
-    return Reply(
+    return msgspec.structs.replace(
+        reply,
         text=valid_text(reply.text),
         tool_calls=tuple(
-            ToolCall(name=valid_text(c.name), arguments=valid_text(c.arguments), id=valid_text(c.id))
-            for c in reply.tool_calls
+            ToolCall(name=valid_text(c.name), arguments=valid_text(c.arguments), id=valid_text(c.id or ""))
+            for c in _calls(reply)
         ),
-        reasoning=None if reply.reasoning is None else valid_text(reply.reasoning),
-        finish_reason=reply.finish_reason,
-        refusal=None if reply.refusal is None else valid_text(reply.refusal),
-        usage=reply.usage,
-        model=reply.model,
-        response_id=reply.response_id,
+        usage=_counts(reply.usage),
+        **{name: None if (v := getattr(reply, name)) is None else valid_text(v) for name in _OPTIONAL_TEXTS},
     )
+
+
+def _calls(reply: Reply) -> tuple[ToolCall, ...] | list[ToolCall]:
+    calls: Any = reply.tool_calls
+    if not isinstance(calls, tuple | list):
+        raise TypeError(f"the reply's tool_calls must be a tuple of ToolCall, it is {type(calls).__name__}")
+    return calls
+
+
+def _is_counted(usage: Any) -> bool:
+    return isinstance(usage, Usage) and all(
+        count is None or (type(count) is int and count >= 0) for count in map(usage.__getattribute__, _COUNTS)
+    )
+
+
+def _counts(usage: Any) -> Usage:
+    """Usage of which each count is a whole number or unknown."""
+    if _is_counted(usage):
+        return cast(Usage, usage)
+    if usage is None:
+        return Usage()
+    if not isinstance(usage, Usage):
+        raise TypeError(f"the reply's usage must be a Usage, it is {type(usage).__name__}")
+    whole = {name: _whole(getattr(usage, name)) for name in _COUNTS}
+    return Usage(**whole, estimated=usage.estimated is True)
+
+
+def _whole(count: Any) -> int | None:
+    if isinstance(count, bool) or not isinstance(count, int | float) or count != count or count in (_INF, -_INF):
+        return None
+    return int(count) if count >= 0 and count == int(count) else None
 
 
 def _foreign(error: BaseException) -> ModelError:
