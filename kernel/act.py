@@ -16,9 +16,9 @@ from typing import Any
 
 import msgspec
 
-from kernel.canonical import canonical_json, compact_json, digest
+from kernel.canonical import canonical_json, compact_json
 from kernel.guard import LoopGuard
-from kernel.ledger import idempotency_key
+from kernel.ledger import approval_binding, idempotency_key
 from kernel.limits import Spending
 from kernel.observation import ArtifactError, ArtifactStore, show
 from kernel.run import Approval, Call, CallRecord, Decision, RunHead, ToolFault
@@ -76,7 +76,7 @@ class Dispatcher:
             )
         else:
             records = [await self._traced(call, step, i, decision, left_s) for i, call in enumerate(calls)]
-        return tuple([self._present(record) for record in records])
+        return tuple([self._present(record, step, position) for position, record in enumerate(records)])
 
     async def _traced(
         self, call: Call, step: int, position: int, decision: Decision, left_s: float | None
@@ -84,7 +84,11 @@ class Dispatcher:
         self.calls += 1
         self._tracer.call_started(step, position, call)
         try:
-            record = await self.dispatch(call, step, position, decision.estimated_cost, left_s)
+            token = self._tracer.enter(step, position)
+            try:
+                record = await self.dispatch(call, step, position, decision.estimated_cost, left_s)
+            finally:
+                self._tracer.leave(token)
         except BaseException as error:
             fault = ToolFault(type=type(error).__name__, message=RUN_CANCELLED)
             self._tracer.call_ended(step, position, CallRecord(call=call, outcome="cancelled", error=fault))
@@ -169,7 +173,7 @@ class Dispatcher:
         too_costly = estimated_cost is not None and left is not None and estimated_cost > left
         if not too_costly and (not tool.spec.side_effect or self._confirm is None):
             return None, None
-        binding = approval_binding(call, step, position)
+        binding = _binding(call, step, position)
         approved = self._confirm is not None and await self._ask(call, left_s)
         approval = Approval(approved=approved, binding=binding, reason="cost" if too_costly else "side_effect")
         if approved:
@@ -192,7 +196,7 @@ class Dispatcher:
     async def _run(
         self, call: Call, tool: Tool, step: int, position: int, approval: Approval | None, left_s: float | None
     ) -> CallRecord:
-        if approval is not None and approval.binding != approval_binding(call, step, position):
+        if approval is not None and approval.binding != _binding(call, step, position):
             return _refusal(call, "denied", "approval_mismatch", self._texts.say("tool.denied.confirm", name=call.name))
         self._counts[call.name] = self._counts.get(call.name, 0) + 1
         key = None
@@ -201,7 +205,7 @@ class Dispatcher:
             self._position += 1
             key = idempotency_key(self._head.run_id, call.name, canonical_json(call.args), place)
         if call.name == READ_RANGE and tool.function is read_range:
-            done = self._read_range(call)
+            done = self._read_range(call, step, position)
         else:
             done = await self._port.invoke(tool, call, step=step, position=position, key=key, left_s=left_s)
         shown = self._explain(call, tool, done, left_s)
@@ -216,7 +220,9 @@ class Dispatcher:
             served_by=done.served_by,
         )
 
-    def _read_range(self, call: Call) -> Invocation:
+    def _read_range(self, call: Call, step: int, position: int) -> Invocation:
+        if (fixed := self._fixed(call, step, position)) is not None:
+            return Invocation(outcome=fixed.outcome, result=fixed.result, error=fixed.error)
         try:
             return Invocation(outcome="ok", result=self._artifacts.read_range(**call.args))
         except ArtifactError as error:
@@ -245,8 +251,15 @@ class Dispatcher:
                 error = done.error or ToolFault(type=done.outcome, message="")
                 return say("tool.error", name=name, type=error.type, message=error.message[:_MAX_ERROR_CHARS])
 
-    def _present(self, record: CallRecord) -> CallRecord:
+    def _fixed(self, call: Call, step: int, position: int) -> CallRecord | None:
+        """What is shown of a call where that is given from outside, as for one that was masked when it was recorded."""
+        fixed = self._port.shown.get((step, position)) if self._port.shown else None
+        return fixed if fixed is not None and fixed.call == call else None
+
+    def _present(self, record: CallRecord, step: int, position: int) -> CallRecord:
         """Bound what is shown; what does not fit is kept as an artifact that `read_range` reads."""
+        if (fixed := self._fixed(record.call, step, position)) is not None:
+            return msgspec.structs.replace(record, shown=fixed.shown, artifact=fixed.artifact, fixed=True)
         text = shown_text(record)
         limit = self._head.context.max_observation_chars
         if len(text) <= limit:
@@ -270,9 +283,8 @@ def read_range(handle: str, start: int = 0, length: int | None = None) -> str:
     raise RuntimeError("read_range is answered by dispatch")
 
 
-def approval_binding(call: Call, step: int, position: int) -> str:
-    """What an approval is bound to: tool, arguments, and this one call."""
-    return digest(f"{call.name}\x00{canonical_json(call.args)}\x00{step}\x00{position}")
+def _binding(call: Call, step: int, position: int) -> str:
+    return approval_binding(call.name, canonical_json(call.args), step, position)
 
 
 def _refusal(call: Call, outcome: Any, kind: str, text: str, approval: Approval | None = None) -> CallRecord:

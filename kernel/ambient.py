@@ -26,10 +26,12 @@ class Token(NamedTuple):
 
 
 class Parent(NamedTuple):
-    """The span that was current where a run started."""
+    """The span that was current where a run started. `sampled` and `state` are handed on with the trace."""
 
     trace_id: str
     span_id: str
+    sampled: bool = True
+    state: Any = None
 
 
 def current_parent() -> Parent | None:
@@ -40,25 +42,34 @@ def current_parent() -> Parent | None:
     context = trace.get_current_span().get_span_context()
     if not context.is_valid:
         return None
-    return Parent(f"{context.trace_id:032x}", f"{context.span_id:016x}")
+    sampled = bool(context.trace_flags & 1)
+    return Parent(f"{context.trace_id:032x}", f"{context.span_id:016x}", sampled, context.trace_state)
 
 
-def attach(trace_id: str, span_id: str) -> Token:
-    """Make our span current in this task or thread; user code runs next. Undo with `detach` in the same frame."""
-    headers = outgoing_headers.set({"traceparent": f"00-{trace_id}-{span_id}-01"})
+def attach(trace_id: str, span_id: str, parent: Parent | None = None) -> Token:
+    """Make our span current in this task or thread; user code runs next. Undo with `detach` in the same frame.
+
+    `parent` is the caller's span: its sampling decision and trace state hold below ours as well.
+    """
+    sampled = parent is None or parent.sampled
+    headers = outgoing_headers.set({"traceparent": f"00-{trace_id}-{span_id}-{'01' if sampled else '00'}"})
     trace = sys.modules.get("opentelemetry.trace")
     if trace is None:
         return Token(headers, None)
     from opentelemetry import context as otel_context
 
-    remote = trace.SpanContext(int(trace_id, 16), int(span_id, 16), is_remote=False, trace_flags=trace.TraceFlags(1))
-    current = trace.set_span_in_context(trace.NonRecordingSpan(remote))
+    flags, state = trace.TraceFlags(sampled), None if parent is None else parent.state
+    ours = trace.SpanContext(int(trace_id, 16), int(span_id, 16), False, flags, state)
+    current = trace.set_span_in_context(trace.NonRecordingSpan(ours))
     return Token(headers, otel_context.attach(current))
 
 
 def detach(token: Token) -> None:
     """Undo `attach`."""
-    outgoing_headers.reset(token.headers)
+    try:
+        outgoing_headers.reset(token.headers)
+    except ValueError:  # the frame ends in another context than it began in: that one is gone with what was set in it
+        return
     if token.context is not None:
         from opentelemetry import context as otel_context
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -238,6 +238,7 @@ def _decode_step_end(read: Reader, step: Step, records: tuple[CallRecord, ...]) 
         decision = msgspec.structs.replace(decision, calls=tuple(r.call for r in records))
     records = _with(records, "shown", read.json(sc.SHOWN, list[str | None], []))
     records = _with(records, "artifact", read.json(sc.ARTIFACTS, list[str | None], []))
+    records = _with(records, "fixed", read.json(sc.FIXED, list[bool], []))
     return Step(
         index=step.index,
         chat=step.chat,
@@ -251,7 +252,7 @@ def _decode_step_end(read: Reader, step: Step, records: tuple[CallRecord, ...]) 
     )
 
 
-def _with(records: tuple[CallRecord, ...], field: str, values: list[str | None]) -> tuple[CallRecord, ...]:
+def _with(records: tuple[CallRecord, ...], field: str, values: Sequence[str | bool | None]) -> tuple[CallRecord, ...]:
     if not values or len(values) != len(records):
         return records
     return tuple(

@@ -110,6 +110,8 @@ def step_end_attributes(step: Step) -> Attributes:
         out[sc.SHOWN] = compact_json([record.shown for record in step.calls])
     if any(record.artifact is not None for record in step.calls):
         out[sc.ARTIFACTS] = compact_json([record.artifact for record in step.calls])
+    if any(record.fixed for record in step.calls):
+        out[sc.FIXED] = compact_json([record.fixed for record in step.calls])
     if step.feedback is not None:
         out[sc.FEEDBACK] = step.feedback
     if step.refusal is not None:

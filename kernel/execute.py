@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from msgspec import Struct
@@ -22,7 +22,7 @@ from kernel.errors import ConfigError
 from kernel.fault import MAX_CHARS, describe
 from kernel.isolate import IsolatedCall, request
 from kernel.ledger import Ledger
-from kernel.run import Call, Outcome, ToolFault
+from kernel.run import Call, CallRecord, Outcome, ToolFault
 from kernel.seams import Clock, Invocation
 from kernel.tasks import Tasks
 from kernel.tools import Tool
@@ -72,6 +72,7 @@ class LiveTools:
     """
 
     concurrent = True
+    shown: Mapping[tuple[int, int], CallRecord] = {}
 
     def __init__(self, ledger: Ledger | None = None, *, run_id: str, grace_s: float = 0.25, clock: Clock) -> None:
         self.late: list[Late] = []

@@ -65,6 +65,7 @@ class OtlpSink:
         target = destination(endpoint, headers=headers, timeout_s=timeout_s, compression=compression, content=content)
         self._resource = resource or environment_resource()
         self._outbox = None if target is None else _outbox(target, _spool_folder(spool, target), limits or _limits())
+        self._told = self.stats  # counts of the process: what was lost before is not told again
 
     def started(self, span: Span) -> None:
         """Open spans are not sent: OTLP knows none."""
@@ -81,6 +82,21 @@ class OtlpSink:
         """Bring what was taken over to the spool, where it is safe from the end of the process. Waits for no server."""
         if self._outbox is not None:
             self._outbox.write()
+
+    def warnings(self) -> list[str]:
+        """What was lost or cannot be sent since this was last asked; spans that wait in the spool are not lost."""
+        if self._outbox is None:
+            return []
+        now, told, place = self.stats, self._told, self._outbox.target.shown
+        self._told = now
+        found = []
+        if now.dropped > told.dropped:
+            found.append(f"{now.dropped - told.dropped} spans for {place} found no room to wait and are lost")
+        if now.rejected > told.rejected:
+            found.append(f"{place} refused {now.rejected - told.rejected} spans: {now.last_error}")
+        if now.waiting and self._outbox.failing:
+            found.append(f"{now.waiting} spans wait for {place}, which does not take them: {now.last_error}")
+        return found
 
     def flush(self, timeout_s: float = 5.0) -> ExportStats:
         """Wait until all is acknowledged, at most so long."""

@@ -24,6 +24,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol
 
+from kernel.canonical import digest
+
 if TYPE_CHECKING:
     import sqlite3
 
@@ -103,6 +105,11 @@ def idempotency_key(run_id: str, tool: str, canonical_args: str, position: int |
     """
     parts = json.dumps([run_id, tool, canonical_args, position], ensure_ascii=True, separators=(",", ":"))
     return "tf1-" + hashlib.sha256(parts.encode("ascii")).hexdigest()[:40]
+
+
+def approval_binding(tool: str, canonical_args: str, step: int, position: int) -> str:
+    """What an approval is bound to: tool, arguments, and this one call."""
+    return digest(f"{tool}\x00{canonical_args}\x00{step}\x00{position}")
 
 
 class MemoryLedger:

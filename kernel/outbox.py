@@ -320,6 +320,11 @@ class Outbox:
         if stats.dropped:
             _log.warning("%d spans for %s found no room to wait and are lost", stats.dropped, self.target.shown)
 
+    @property
+    def failing(self) -> bool:
+        """Whether the server did not take what was last offered."""
+        return self._failing
+
     def stats(self) -> ExportStats:
         return ExportStats(
             sent=self._sent,

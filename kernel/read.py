@@ -59,7 +59,7 @@ class Transcript:
         start = len(self._messages)
         self._append(messages_after(step, head))
         if head.context.window_tokens is not None:
-            self._parts.append(_Part(start, _line(step, texts)))
+            self._parts.append(_Part(start, step_line(step, texts)))
 
     def prompt(self, head: RunHead, texts: Texts) -> Prompt:
         """The next request. What it adds to the previous one is `new`, after `request.kept` messages."""
@@ -119,8 +119,8 @@ class Transcript:
         return every
 
 
-def _line(step: Step, texts: Texts) -> str:
-    """One step in one line."""
+def step_line(step: Step, texts: Texts) -> str:
+    """One step in one line, as condensing shows it."""
     if not step.calls:
         what = step.decision.kind if step.decision is not None else "-"
         return f"{step.index}. {what}"

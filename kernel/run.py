@@ -199,7 +199,7 @@ class Approval(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
 class CallRecord(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
     """One call and its one result. `result` is the recorded value (JSON). `shown` is the text the model saw, None where
     that is just the result as text, or the error's message where the call was refused. `served_by` is `guard` or `ledger`
-    where the tool did not run."""
+    where the tool did not run. `fixed`: what is shown was masked by itself and does not follow from the masked result."""
 
     call: Call
     outcome: Outcome
@@ -210,6 +210,7 @@ class CallRecord(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True
     approval: Approval | None = None
     served_by: str | None = None
     artifact: str | None = None
+    fixed: bool = False
 
 
 class GuardVerdict(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):

@@ -8,13 +8,13 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any, Literal, Protocol, TypeVar
 
 from msgspec import Struct
 
 from kernel.messages import Reply, Request
-from kernel.run import Call, Outcome, ToolFault
+from kernel.run import Call, CallRecord, Outcome, ToolFault
 from kernel.tools import Tool
 
 T = TypeVar("T")
@@ -61,6 +61,10 @@ class Tools(Protocol):
         self, tool: Tool, call: Call, *, step: int, position: int, key: str | None, left_s: float | None
     ) -> Invocation:
         """Run one call; `left_s` is what is left of the run's wall clock, a second deadline beside the tool's own."""
+
+    @property
+    def shown(self) -> Mapping[tuple[int, int], CallRecord]:
+        """Calls, by step and position, whose shown text is given instead of being made from their result."""
 
     @property
     def late(self) -> Sequence[Any]:

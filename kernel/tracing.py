@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import datetime as dt
+import errno
+import logging
 import os
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +21,17 @@ from kernel.journal import JOURNAL_SUFFIX, SUFFIX, Journal
 from kernel.masking import Masker
 from kernel.resource import environment_resource
 from kernel.run import FORMAT_VERSION, RunHead
+from kernel.scrub import Scrubber
 from kernel.seams import Clock, Ids
 from kernel.span import Link, Resource, Span
 from kernel.trace import Recorder, Sink
 
 DIRECTORY_VARIABLE = "TRACEFIRST_TRACES"
+_DAY_NS = 86_400 * 10**9
+_PRUNE_NS = 10 * 10**9
+_SETTINGS = frozenset({errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL})
+"""What no other day and no other disk would mend."""
+_log = logging.getLogger("tracefirst")
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.-]+")
 
 
@@ -34,12 +43,18 @@ class Tracing:
         file: or one file, for one run or conversation.
         otlp: endpoint of a collector or of Jaeger, such as `http://localhost:4318`; spans are sent there as well.
         provider: an OpenTelemetry SDK `TracerProvider` that gets the same spans.
+        metrics: GenAI metrics of the runs: True for the global OpenTelemetry meter provider, or a meter provider.
         sinks: further sinks.
         masker: what is masked before anything is written or sent; None masks nothing.
         fsync: make each line durable before the run goes on.
-        keep_days, keep_bytes: older traces in `directory` are removed beyond these, oldest first; None keeps all.
+        keep_days, keep_bytes: older traces in `directory` are removed beyond these, oldest first; None keeps all. Looked
+            at when a trace is closed, at most every ten seconds.
         service: `service.name` of the resource. attributes: further resource attributes.
-        join: become part of the caller's OpenTelemetry trace where there is one.
+        join: become part of the caller's OpenTelemetry trace where there is one; else the run's own span only links to
+            the caller's.
+
+    A file that is there already is never written over, and what the user got wrong is a `ConfigError` before anything
+    runs. What goes wrong with the disk is not: the run is the same, and its result's `warnings` say what was lost.
     """
 
     def __init__(
@@ -49,6 +64,7 @@ class Tracing:
         file: str | os.PathLike[str] | None = None,
         otlp: str | None = None,
         provider: Any = None,
+        metrics: Any = False,
         sinks: Sequence[Sink] = (),
         masker: Masker | None = None,
         mask: bool = True,
@@ -65,6 +81,7 @@ class Tracing:
         self.file = Path(file) if file is not None else None
         self.otlp = otlp
         self.provider = provider
+        self.metrics = metrics
         self.sinks = tuple(sinks)
         self.masker = masker if masker is not None or not mask else Masker.default()
         self.fsync = fsync
@@ -72,6 +89,7 @@ class Tracing:
         self.keep_bytes = keep_bytes
         self.join = join
         self.resource = _resource(service, attributes or {})
+        self._pruned_ns: int | None = None
 
     def parent(self) -> Parent | None:
         """The caller's span that a run joins."""
@@ -80,14 +98,22 @@ class Tracing:
     def open(
         self, head: RunHead, *, trace_id: str, parent: Parent | None, clock: Clock, ids: Ids, single: bool
     ) -> Session:
-        """Open the trace of a run or conversation. Raises `ConfigError` where the file cannot be created."""
-        path = self._path(head.agent, trace_id, parent, clock)
+        """Open the trace of a run or conversation. Raises `ConfigError` for what the user got wrong."""
+        sinks = self._copies()
+        journal, lost = self._journal(head.agent, trace_id, parent, clock)
+        caller = parent if self.join else current_parent()
+        session = Session(
+            self, [*([journal] if journal is not None else []), *sinks], trace_id, parent, caller, journal
+        )
+        if lost is not None:
+            session.lost(lost)
+        if not single:
+            session.open_conversation(head, clock, ids)
+        return session
+
+    def _copies(self) -> list[Sink]:
+        """The sinks beside the trace file."""
         sinks: list[Sink] = []
-        if path is not None:
-            try:
-                sinks.append(Journal(path, self.resource, fsync=self.fsync))
-            except OSError as error:
-                raise ConfigError(f"the trace file {path} cannot be created: {error}") from None
         if self.otlp is not None:
             from kernel.export import OtlpSink
 
@@ -96,11 +122,34 @@ class Tracing:
             from kernel.otel_sdk import SdkSink
 
             sinks.append(SdkSink(self.provider))
-        sinks.extend(self.sinks)
-        session = Session(self, path, sinks, trace_id, parent)
-        if not single:
-            session.open_conversation(head, clock, ids)
-        return session
+        if self.metrics:
+            from kernel.otel_sdk import MetricsSink
+
+            sinks.append(MetricsSink(None if self.metrics is True else self.metrics))
+        return [*sinks, *self.sinks]
+
+    def _journal(
+        self, agent: str, trace_id: str, parent: Parent | None, clock: Clock
+    ) -> tuple[Journal | None, str | None]:
+        """The trace file, or what is lost without it. Raises `ConfigError`."""
+        path = self._path(agent, trace_id, parent, clock)
+        if path is None:
+            return None, None
+        try:
+            try:
+                return Journal(path, self.resource, fsync=self.fsync), None
+            except FileExistsError:
+                if self.directory is None:
+                    raise
+            return Journal(_another(path), self.resource, fsync=self.fsync), None
+        except FileExistsError as error:
+            raise ConfigError(_exists(path, str(error.filename or path))) from None
+        except OSError as error:
+            if error.errno in _SETTINGS:
+                raise ConfigError(f"the trace file {path} cannot be created: {error.strerror}") from None
+            lost = f"no trace file: {path} cannot be created: {error.strerror or error}"
+            _log.warning("%s", lost)
+            return None, lost
 
     def _path(self, agent: str, trace_id: str, parent: Parent | None, clock: Clock) -> Path | None:
         if self.file is not None:
@@ -110,41 +159,69 @@ class Tracing:
             return None
         day = dt.datetime.fromtimestamp(clock.now("run") / 1e9, dt.UTC).strftime("%Y-%m-%d")
         name = _UNSAFE.sub("-", agent)[:60].strip("-.") or "agent"
-        own = "" if parent is None else f"-{os.urandom(4).hex()}"
-        return self.directory / day / f"{name}-{trace_id}{own}{SUFFIX}"
+        path = self.directory / day / f"{name}-{trace_id}{SUFFIX}"
+        return path if parent is None else _another(path)  # the caller's trace may hold many runs
 
     def prune(self, now_ns: int) -> None:
-        """Remove finished traces beyond `keep_days` and `keep_bytes`, oldest first."""
+        """Remove traces beyond `keep_days` and `keep_bytes`, oldest first, and days that are empty then.
+
+        The newest trace stays, and so does a journal that was written to within the last day.
+        """
         if self.directory is None or (self.keep_days is None and self.keep_bytes is None):
             return
-        files = sorted(
-            (stat.st_mtime_ns, stat.st_size, path)
-            for path in self.directory.glob(f"*/*{SUFFIX}")
-            if (stat := _stat(path)) is not None
-        )
+        if self._pruned_ns is not None and 0 <= now_ns - self._pruned_ns < _PRUNE_NS:
+            return
+        self._pruned_ns = now_ns
+        found = [path for pattern in (SUFFIX, JOURNAL_SUFFIX) for path in self.directory.glob(f"*/*{pattern}")]
+        files = sorted((stat.st_mtime_ns, stat.st_size, path) for path in found if (stat := _stat(path)) is not None)
         total = sum(size for _, size, _ in files)
+        days = set()
         for time_ns, size, path in files[:-1]:
-            old = self.keep_days is not None and now_ns - time_ns > self.keep_days * 86_400e9
-            if old or (self.keep_bytes is not None and total > self.keep_bytes):
+            old = self.keep_days is not None and now_ns - time_ns > self.keep_days * _DAY_NS
+            live = path.name.endswith(JOURNAL_SUFFIX) and now_ns - time_ns < _DAY_NS
+            if not live and (old or (self.keep_bytes is not None and total > self.keep_bytes)):
                 path.unlink(missing_ok=True)
                 total -= size
+                days.add(path.parent)
+        for day in days:
+            with suppress(OSError):  # it holds others still
+                day.rmdir()
 
 
 class Session:
     """One open trace: its file, its sinks, and for a conversation the span over its runs."""
 
     def __init__(
-        self, tracing: Tracing, path: Path | None, sinks: list[Sink], trace_id: str, parent: Parent | None
+        self,
+        tracing: Tracing,
+        sinks: list[Sink],
+        trace_id: str,
+        parent: Parent | None,
+        caller: Parent | None,
+        journal: Journal | None,
     ) -> None:
         self._tracing = tracing
-        self.path = path
+        self._journal = journal
         self._sinks = sinks
         self.trace_id = trace_id
         self._parent_id = parent.span_id if parent is not None else None
+        self._caller = parent
+        self._links = (
+            () if caller is None or parent is not None else (Link(trace_id=caller.trace_id, span_id=caller.span_id),)
+        )
+        self._scrubber = Scrubber(tracing.masker)
         self._recorders: list[Recorder] = []
         self._conversation: Span | None = None
         self._clock: Clock | None = None
         self._lost: list[str] = []
+        self._closed = False
+
+    @property
+    def path(self) -> Path | None:
+        """Where the trace file is, or will be when it is closed; None where there is none."""
+        if self._journal is None:
+            return None
+        return self._journal.path if self._closed else self._journal.final
 
     def open_conversation(self, head: RunHead, clock: Clock, ids: Ids) -> None:
         """Start the root span over the runs of a conversation."""
@@ -173,9 +250,10 @@ class Session:
             ids=ids,
             trace_id=self.trace_id,
             parent_id=self._conversation.span_id if self._conversation is not None else self._parent_id,
-            links=links,
+            caller=self._caller,
+            links=(*self._links, *links),
             attributes=attributes,
-            masker=self._tracing.masker,
+            scrubber=self._scrubber,
             digest=self._recorders[-1].digest if self._recorders else None,
         )
         self._clock = clock
@@ -191,10 +269,19 @@ class Session:
         for sink in self._sinks:
             try:
                 sink.close()
+                self._lost.extend(getattr(sink, "warnings", list)())
             except Exception as error:  # telemetry never reaches the run; `warnings` tells
                 self._lost.append(f"{type(sink).__name__}: {type(error).__name__}: {error}")
+        self._closed = True
         if self._clock is not None:
-            self._tracing.prune(self._clock.now("run_end"))
+            try:
+                self._tracing.prune(self._clock.now("run_end"))
+            except OSError as error:
+                self._lost.append(f"old traces were not removed: {error}")
+
+    def lost(self, what: str) -> None:
+        """Add to what `warnings` tells."""
+        self._lost.append(what)
 
     def warnings(self) -> list[str]:
         """What of the telemetry was lost."""
@@ -243,6 +330,20 @@ def _resource(service: str | None, more: dict[str, Any]) -> Resource:
     named = {"service.name": service} if service else {}
     attributes = {**base.attributes, **to_jsonable(more), **named}
     return Resource(attributes=attributes, scope_name=base.scope_name, scope_version=base.scope_version)
+
+
+def _another(path: Path) -> Path:
+    """The same name with random digits in it."""
+    return path.with_name(f"{path.name.removesuffix(SUFFIX)}-{os.urandom(4).hex()}{SUFFIX}")
+
+
+def _exists(path: Path, found: str) -> str:
+    if found == str(path):
+        return f"the trace file {path} is there already and is not written over: move it away, or give another file"
+    return (
+        f"{found} is the journal of a run that goes on or was killed (`replay {found}` reads it): move it away, or give "
+        "another file"
+    )
 
 
 def _stat(path: Path) -> os.stat_result | None:

@@ -100,6 +100,7 @@ class RecordedTools:
     def __init__(self, run: Run) -> None:
         self._run = run
         self._results: dict[tuple[str, str], deque[CallRecord]] = {}
+        self.shown = fixed_calls(run)
         self.recorded = 0
         self.served = 0
         for step in run.steps:
@@ -134,6 +135,11 @@ def _cut_short(run: Run) -> None:
         raise RecordingEnded
     if run.end.stop_reason == "cancelled":
         raise RecordedCancel
+
+
+def fixed_calls(run: Run) -> dict[tuple[int, int], CallRecord]:
+    """Calls, by step and position, of which the shown text was masked and does not follow from the masked result."""
+    return {(s.index, i): record for s in run.steps for i, record in enumerate(s.calls) if record.fixed}
 
 
 def ran(record: CallRecord) -> bool:

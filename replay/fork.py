@@ -28,7 +28,7 @@ from kernel.seams import Clock, Ids, Invocation, Model, Point, RandomIds, Seams,
 from kernel.span import Link
 from kernel.tools import Tool
 from kernel.tracing import tracing_from
-from replay.doubles import RecordedClock, ran
+from replay.doubles import RecordedClock, fixed_calls, ran
 from replay.recording import Recording
 
 T = TypeVar("T")
@@ -263,6 +263,7 @@ class _Tools:
                 if ran(record) and record.outcome not in ("unknown_outcome", "cancelled"):
                     self._records[step.index, position] = record
         self._last = len(prefix.steps)
+        self.shown = fixed_calls(prefix)
 
     @property
     def concurrent(self) -> bool:

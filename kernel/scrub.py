@@ -1,0 +1,298 @@
+"""A run's records with their secrets replaced, so that a replay of them still comes out the same.
+
+Most of it is `Masker.mask` on the record as plain data. Three things need more:
+
+- What the format itself defines (outcomes, kinds, ids of runs, digests) is out of reach of any rule.
+- A text that was cut for the model may hold half a secret, which no format fits. What a cut left of a secret is found by
+  the whole secret, seen in the whole text before.
+- What the kernel derived from the real text does not follow from the masked one: keys, bindings, offsets in a reply, and
+  where a text was cut. The first three are derived again; the shown text is marked as fixed, and a replay serves it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from types import UnionType
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+import msgspec
+from msgspec.structs import replace
+
+from kernel.canonical import canonical_json
+from kernel.ledger import approval_binding, idempotency_key
+from kernel.masking import PLACEHOLDER, Masker, placeholder
+from kernel.messages import Message, Reply
+from kernel.read import step_line
+from kernel.run import Attempt, Call, CallRecord, Chat, Decision, Fault, RunEnd, RunHead, Step
+from kernel.texts import texts_for
+from kernel.transcript import READ_RANGE, initial_messages, messages_after, result_text
+
+T = TypeVar("T")
+_SHORTEST_PART = 8  # characters: a shorter piece of a secret is not looked for
+_PART = placeholder("part", "")
+_MAX_ATTEMPT_CHARS = 500  # as `kernel.ask` bounds the message of a failed attempt
+_FIXED_NAMES = frozenset({"run_id", "digest", "served_by", "conversation_id"})
+
+
+class Scrubber:
+    """Masks the records of one run, in the order in which they come. Without a masker it hands them on."""
+
+    def __init__(self, masker: Masker | None) -> None:
+        self.masker = masker
+        self._parts: dict[str, None] = {}  # secrets of texts that may be shown cut
+        self._messages: dict[Message, Message] = {}  # those that differ, as a replay will make them
+        self._lines: list[tuple[str, str]] = []
+        self._shortened: list[tuple[str, str]] = []
+        self._effects = 0
+        self._head = RunHead(agent="", task="", run_id="")
+
+    def record(self, record: T) -> T:
+        """A record with its secrets replaced; nearly always the very same object."""
+        masker = self.masker
+        if masker is None:
+            return record
+        plain = msgspec.to_builtins(record)
+        masked = masker.mask(plain)
+        if masked is plain:
+            return record
+        _restore(masked, plain, type(record))
+        return msgspec.convert(masked, type(record))
+
+    def head(self, head: RunHead) -> RunHead:
+        """The head of the run that begins."""
+        masked = self._head = self.record(head)
+        self._effects = 0
+        if masked is not head:
+            self._note(initial_messages(head), initial_messages(masked))
+        return masked
+
+    def _note(self, real: Sequence[Message], masked: Sequence[Message]) -> None:
+        self._messages.update((one, other) for one, other in zip(real, masked, strict=True) if one != other)
+
+    @property
+    def touched(self) -> bool:
+        """Whether a message or a result of the conversation so far was changed."""
+        return bool(self._messages or self._parts)
+
+    def chat(self, chat: Chat) -> Chat:
+        """The chat at its start. What steps added is masked as they were, so that it is stored once."""
+        new = [self._messages.get(message) or self.record(message) for message in chat.new]
+        if chat.condensed and self._lines:
+            new = [self._condensed(message) for message in new]
+        return replace(chat, new=tuple(new))
+
+    def _condensed(self, message: Message) -> Message:
+        text = message.content
+        for real, line in self._lines:
+            text = text.replace(real, line)
+        return message if text == message.content else replace(message, content=self._without_parts(text))
+
+    def reply(self, chat: Chat) -> Chat:
+        """The chat at its end."""
+        masked = self.record(chat)
+        if masked is chat or not chat.attempts:
+            return masked
+        return replace(masked, attempts=tuple([self._attempt(attempt) for attempt in masked.attempts]))
+
+    def _attempt(self, attempt: Attempt) -> Attempt:
+        """A replay bounds the message again, so it must fit the bound."""
+        if len(attempt.message) <= _MAX_ATTEMPT_CHARS:
+            return attempt
+        short = attempt.message[:_MAX_ATTEMPT_CHARS]
+        self._shortened.append((attempt.message, short))
+        return replace(attempt, message=short)
+
+    def asked(self, call: Call) -> Call:
+        """A call as it was read."""
+        return self._mended(call, self.record(call))
+
+    def call(self, record: CallRecord, step: int, position: int) -> CallRecord:
+        """A call with its result."""
+        masked = self.record(record)
+        if self._parts and record.call.name == READ_RANGE and isinstance(masked.result, str):
+            masked = replace(masked, result=self._without_parts(masked.result))
+        if masked is record:
+            return record
+        if masked.result != record.result:
+            self._remember(result_text(record.result), result_text(masked.result))
+        if masked.error is not None and record.error is not None:
+            self._remember(record.error.message, masked.error.message)
+        call = self._mended(record.call, masked.call)
+        if call != record.call:
+            masked = self._bound(masked, call, step, position)
+        return replace(masked, call=call)
+
+    def _remember(self, text: str, masked: str) -> None:
+        self._parts.update(dict.fromkeys(secrets_in(text, masked)))
+
+    def effect(self) -> None:
+        """A side effect was called: idempotency keys may name its position among them."""
+        self._effects += 1
+
+    def _bound(self, record: CallRecord, call: Call, step: int, position: int) -> CallRecord:
+        """What is bound to the real arguments, bound to the masked ones: the digest of a password would give it away."""
+        if record.key is not None:
+            spec = next((tool for tool in self._head.tools if tool.name == call.name), None)
+            place = self._effects - 1 if spec is not None and spec.idempotency == "position" else None
+            key = idempotency_key(self._head.run_id, call.name, canonical_json(call.args), place)
+            record = replace(record, key=key)
+        if record.approval is not None:
+            binding = approval_binding(call.name, canonical_json(call.args), step, position)
+            record = replace(record, approval=replace(record.approval, binding=binding))
+        return record
+
+    def _mended(self, real: Call, masked: Call) -> Call:
+        if masked.fault is None or real.raw is None or masked.raw is None:
+            return masked
+        return replace(masked, fault=_moved(masked.fault, real.raw, masked.raw)[0])
+
+    def step(self, step: Step, records: Sequence[CallRecord], reply: Reply | None) -> Step:
+        """A step at its end, its calls as they were recorded, its reply as it was masked."""
+        masked = self.record(replace(step, chat=None))
+        masked = replace(masked, chat=None if step.chat is None else replace(step.chat, reply=reply))
+        calls = []
+        for real, other, done in zip(step.calls, masked.calls, records, strict=True):
+            shown = None if other.shown is None else self._without_parts(other.shown)
+            calls.append(
+                replace(done, shown=shown, artifact=real.artifact, fixed=real.fixed or self._is_fixed(real, done))
+            )
+        masked = replace(masked, calls=tuple(calls))
+        if masked.decision is not None and step.decision is not None:
+            masked = self._decided(step, masked, step.decision, masked.decision)
+        self._note(messages_after(step, self._head), messages_after(masked, self._head))
+        if self._head.context.window_tokens is not None:
+            texts = texts_for(self._head.language, self._head.texts)
+            self._lines.append((step_line(step, texts), step_line(masked, texts)))
+        return masked
+
+    def _decided(self, step: Step, masked: Step, real: Decision, decision: Decision) -> Step:
+        """The decision with the calls as recorded, and its fault with offsets in the masked reply."""
+        if masked.calls and len(masked.calls) == len(decision.calls):
+            return replace(masked, decision=replace(decision, calls=tuple([record.call for record in masked.calls])))
+        before, after = (one.chat.reply if one.chat is not None else None for one in (step, masked))
+        if decision.fault is None or before is None or after is None or before.text == after.text:
+            return masked
+        fault, mend = _moved(decision.fault, before.text, after.text)
+        feedback = None if masked.feedback is None else mend(masked.feedback)
+        return replace(masked, decision=replace(decision, fault=fault), feedback=feedback)
+
+    def _is_fixed(self, real: CallRecord, masked: CallRecord) -> bool:
+        """Whether what is shown may not follow from the masked record: some text of it is long enough to be cut."""
+        if real.call.name == READ_RANGE and self._parts:
+            return True
+        if (real.result, real.error) == (masked.result, masked.error):
+            return False
+        limit = min(self._head.context.max_observation_chars // 2, 1000)
+        return any(len(text) > limit for record in (real, masked) for text in _texts_of(record))
+
+    def end(self, end: RunEnd) -> RunEnd:
+        masked = self.record(end)
+        for full, short in self._shortened:
+            masked = replace(masked, detail=masked.detail.replace(full, short))
+        return masked
+
+    def _without_parts(self, text: str) -> str:
+        for secret in self._parts:
+            text = without_parts(text, secret)
+        return text
+
+
+def _texts_of(record: CallRecord) -> list[str]:
+    texts = [record.shown or "", record.error.message if record.error is not None else ""]
+    return [*texts, result_text(record.result) if record.result is not None else ""]
+
+
+def secrets_in(text: str, masked: str) -> list[str]:
+    """What the placeholders in `masked` stand for in `text`, found by the text between them."""
+    found, at = [], 0
+    plain = PLACEHOLDER.split(masked)
+    for number, part in enumerate(plain):
+        last = number == len(plain) - 1
+        start = len(text) - len(part) if last and part else text.find(part, at) if part else at if number == 0 else -1
+        if last and not part:
+            start = len(text)
+        if start < at:
+            continue
+        if number and start > at:
+            found.append(text[at:start])
+        at = start + len(part)
+    return [secret for secret in found if len(secret) > _SHORTEST_PART]
+
+
+def without_parts(text: str, secret: str) -> str:
+    """`text` without the beginning or the end of a secret that a cut has left in it."""
+    for begins in (True, False):
+        piece = secret[:_SHORTEST_PART] if begins else secret[-_SHORTEST_PART:]
+        while piece in text:
+            while len(piece) < len(secret):
+                longer = secret[: len(piece) + 1] if begins else secret[-len(piece) - 1 :]
+                if longer not in text:
+                    break
+                piece = longer
+            text = text.replace(piece, _PART)
+            piece = secret[:_SHORTEST_PART] if begins else secret[-_SHORTEST_PART:]
+    return text
+
+
+def _moved(fault: Fault, text: str, masked: str) -> tuple[Fault, Callable[[str], str]]:
+    """A fault at its place in the masked text, and what mends other texts that name the place."""
+    place = _place_in(fault.position, text, masked)
+    if place == fault.position or fault.position <= 0:
+        return fault, lambda other: other
+
+    def mend(other: str) -> str:
+        return other.replace(f" {fault.position}", f" {place}")
+
+    return replace(fault, position=place, message=mend(fault.message)), mend
+
+
+def _place_in(position: int, text: str, masked: str) -> int:
+    """Where in `masked` an offset of `text` is."""
+    at = shift = 0
+    for hit in PLACEHOLDER.finditer(masked):
+        start = hit.start() + shift  # where in `text` the secret begins
+        rest = masked[hit.end() :]
+        following = PLACEHOLDER.split(rest, 1)[0]
+        end = text.find(following, start) if following else len(text)
+        if end < 0 or position < end:
+            break
+        shift += (end - start) - (hit.end() - hit.start())
+        at = end
+    return position - shift if position >= at else position
+
+
+def _restore(masked: dict[str, Any], plain: dict[str, Any], kind: type) -> None:
+    """Put back, in place, what the format defines: words of closed lists, ids and digests."""
+    for name, inner in _fields(kind):
+        if name not in plain:
+            continue
+        value = masked.get(name)
+        if inner is None:
+            masked[name] = plain[name]
+        elif value is not plain[name]:
+            if isinstance(value, dict):
+                _restore(value, plain[name], inner)
+            elif isinstance(value, (list, tuple)):
+                for one, other in zip(value, plain[name], strict=True):
+                    if one is not other:
+                        _restore(one, other, inner)
+
+
+@cache
+def _fields(kind: type) -> tuple[tuple[str, Any], ...]:
+    """Fields that no rule may change (None), and fields that hold further structs."""
+    found: list[tuple[str, Any]] = []
+    for name, hint in get_type_hints(kind).items():
+        inner = [arg for arg in _flat(hint) if isinstance(arg, type) and issubclass(arg, msgspec.Struct)]
+        if name in _FIXED_NAMES or any(get_origin(arg) is Literal for arg in _flat(hint)):
+            found.append((name, None))
+        elif inner:
+            found.append((name, inner[0]))
+    return tuple(found)
+
+
+def _flat(hint: Any) -> list[Any]:
+    if get_origin(hint) in (Union, UnionType, tuple, list):
+        return [one for arg in get_args(hint) for one in _flat(arg)]
+    return [hint]
