@@ -145,7 +145,7 @@ def _text(reply: Reply, rules: Rules) -> Decision:
     calls = parsed.calls
     if rules.protocol == "tools":
         # A plain answer may quote code or JSON: only what names a real tool, or insists on being a call, is one.
-        if calls and calls[0].name not in rules.tools and calls[0].name not in _FINISH_NAMES:
+        if calls and calls[0].name not in rules.tools and calls[0].name.lower() not in _FINISH_NAMES:
             calls = ()
         if not calls and _FAILED.search(reply.finish_reason or ""):
             return _fault(
@@ -160,7 +160,7 @@ def _text(reply: Reply, rules: Rules) -> Decision:
         return _fault(fault.rule, _said(fault, rules), parsed.thought, fault.position)
     first = calls[0]
     ignored = tuple(call.name for call in calls[1:])
-    if first.name in _FINISH_NAMES and first.name not in rules.tools:
+    if first.name.lower() in _FINISH_NAMES and first.name not in rules.tools:
         return _finish(first.args, first.thought, first.family, rules, ignored)
     args = _clean(first.args, reply.text)
     call = checked(first.name, args, rules, id="", raw=None, repaired=first.repaired)
