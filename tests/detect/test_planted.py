@@ -109,9 +109,9 @@ def test_a_change_of_the_agent_turns_the_suite_red_and_names_the_step(
     project.settings(TABLE)
     project.record(fixture)
     project.agents("shop", *before)
-    project.run_apart("--replay-update").assert_outcomes(passed=1)
+    project.run("--replay-update").assert_outcomes(passed=1)
     project.agents("shop", *after)
-    result = project.run_apart()
+    result = project.run()
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines([said])
 
@@ -167,6 +167,6 @@ def test_no_change_stays_green(project: Project) -> None:
     project.agents("shop")
     for name in ("order-5xx", "loop-cycle", "loop-recovers", "denied", "side-effects"):
         project.record(name)
-    project.run_apart("--replay-update").assert_outcomes(passed=5)
+    project.run("--replay-update").assert_outcomes(passed=5)
     project.agents("shop", ("TASK = (", "# a comment\nTASK = ("))
-    project.run_apart().assert_outcomes(passed=5)
+    project.run().assert_outcomes(passed=5)

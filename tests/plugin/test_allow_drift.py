@@ -44,7 +44,7 @@ def test_allowed_drift_passes_and_is_shown_apart(edited: Project, workers: str) 
 def test_the_next_edit_changes_the_snapshot_of_a_drifted_replay(edited: Project) -> None:
     edited.run("-o", "replay_allow_drift=true", "--replay-update")
     edited.agents("shop", (EDIT[0], "Look and touch."))
-    result = edited.run_apart("-o", "replay_allow_drift=true")
+    result = edited.run("-o", "replay_allow_drift=true")
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(["*its snapshot changed: *"])
 
