@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+import replay.suite.case  # noqa: F401 - once, so that the runs within this process do not load the kernel each time
+
 ROOT = Path(__file__).resolve().parents[2]
 
 SETTINGS = """
