@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -138,6 +139,7 @@ class Agent:
         self.count_tokens = count_tokens
         texts_for(language, self.texts)
         _check_limits(self.budget, self.guard, self.context)
+        _check_prices(self.prices)
 
     async def run(
         self,
@@ -435,7 +437,7 @@ def _check_limits(budget: Budget, guard: Guard, context: ContextLimits) -> None:
             raise ConfigError(f"budget: {name} is {getattr(budget, name)}, it must be at least {least}")
     for name in ("max_prompt_tokens", "max_cost_usd", "timeout_s", "max_output_tokens"):
         value = getattr(budget, name)
-        if value is not None and value <= 0:
+        if value is not None and not 0 < value < math.inf:
             raise ConfigError(f"budget: {name} is {value}, it must be more than 0, or None for no limit")
     for name, value, least in (
         ("guard: window", guard.window, 1),
@@ -445,3 +447,11 @@ def _check_limits(budget: Budget, guard: Guard, context: ContextLimits) -> None:
     ):
         if value < least:
             raise ConfigError(f"{name} is {value}, it must be at least {least}")
+
+
+def _check_prices(prices: Mapping[str, Price]) -> None:
+    for model, price in prices.items():
+        for name in price.__struct_fields__:
+            value = getattr(price, name)
+            if value is not None and not 0 <= value < math.inf:
+                raise ConfigError(f'prices: {name} of "{model}" is {value}, it must be 0 or more US dollars')
