@@ -192,6 +192,7 @@ call_records = st.builds(
     | st.builds(Approval, approved=st.booleans(), binding=texts, reason=st.sampled_from(["side_effect", "cost"])),
     served_by=st.sampled_from([None, "guard", "ledger"]),
     artifact=maybe_texts,
+    fixed=st.booleans(),
 )
 verdicts = st.builds(
     GuardVerdict,
@@ -346,7 +347,7 @@ def _open_step(draw: st.DrawFn, index: int, head: RunHead, previous: Step | None
         return Step(index=index), False, 0
     if stage == "chat":
         return Step(index=index, chat=draw(_chat(head, previous, ended=False))), False, 0
-    ended = draw(few(call_records.map(lambda r: msgspec.structs.replace(r, shown=None, artifact=None))))
+    ended = draw(few(call_records.map(lambda r: msgspec.structs.replace(r, shown=None, artifact=None, fixed=False))))
     begun = draw(few(call_values.map(lambda c: CallRecord(call=c, outcome="unknown_outcome"))))
     return Step(index=index, chat=draw(_chat(head, previous)), calls=(*ended, *begun)), True, len(ended)
 

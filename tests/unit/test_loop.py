@@ -148,7 +148,7 @@ STOPS: dict[str, Any] = {
     "timeout": lambda: play(different(9), tools(), budget=Budget(timeout_s=0.005), **counting()).result.stop_reason,
     "unparsable_exhausted": lambda: play(["?"] * 9, tools(), budget=Budget(max_errors=2)).result.stop_reason,
     "tool_error_exhausted": lambda: (
-        play([act("fail"), act("none"), act("find", z=1)], tools(), budget=Budget(max_errors=3)).result.stop_reason
+        play([act("fail"), act("serch"), act("find", z=1)], tools(), budget=Budget(max_errors=3)).result.stop_reason
     ),
     "loop_detected": lambda: play([act("find", q="a")] * 9, tools()).result.stop_reason,
     "finish_refused_exhausted": lambda: play([finish("x")] * 9, tools(), finish_check=refuse).result.stop_reason,
