@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from kernel import Agent, ConfigError, ScriptedModel, ToolRegistry, Tracing
+from kernel import Agent, ConfigError, Reply, ScriptedModel, ToolRegistry, Tracing
 from kernel import semconv as sc
 from kernel.ambient import outgoing_headers
 from kernel.span import CLIENT, ERROR, INTERNAL, Event, Span
+from replay.play import replay
 from replay.recording import load
 from tests.helpers import act, calls, counting, finish, play
 
@@ -139,6 +140,35 @@ def test_the_turns_of_a_conversation_share_one_trace_under_one_span(tmp_path: Pa
         (1, "c-1", ()),
         (2, "c-1", ()),
     ]
+
+
+def test_a_conversation_goes_on_after_a_cancelled_turn_and_replays_the_same(tmp_path: Path) -> None:
+    path = tmp_path / "chat.trace.json"
+
+    async def main() -> str | None:
+        here = asyncio.Event()
+
+        class Hangs(ScriptedModel):
+            async def complete(self, request: Any) -> Reply:
+                if len(self.requests) == 1 and not here.is_set():
+                    here.set()
+                    await asyncio.Event().wait()
+                return await super().complete(request)
+
+        model = Hangs([calls(("look", {"q": "a"})), "two"], protocol="tools")
+        async with Agent(tools=tools()).conversation(llm=model, trace=path) as chat:
+            first = asyncio.ensure_future(chat.send("first"))
+            await here.wait()
+            first.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await first
+            return (await chat.send("second")).answer
+
+    assert asyncio.run(main()) == "two"
+    [recording] = load(path)
+    stops = [r.run.end.stop_reason for r in recording.runs if r.run.end is not None]
+    assert stops == ["cancelled", "finish"] and [r.problems for r in recording.runs] == [(), ()]
+    assert replay(recording).verdict == "same"
 
 
 def test_a_run_joins_the_callers_trace_and_its_tools_see_their_own_span(tmp_path: Path) -> None:
