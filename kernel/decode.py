@@ -248,6 +248,7 @@ def _decode_step_end(read: Reader, step: Step, records: tuple[CallRecord, ...]) 
         feedback=read.value(sc.FEEDBACK, str),
         refusal=read.value(sc.REFUSAL, str),
         errors=read.value(sc.ERRORS, int) or 0,
+        masked_tokens=read.value(sc.MASKED_TOKENS, int) or 0,
         budget=read.json(sc.BUDGET_AFTER, BudgetReading, None),
     )
 

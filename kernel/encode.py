@@ -42,6 +42,7 @@ CONFIG_FIELDS = (
     "resumes",
     "source",
     "absent",
+    "masked_tokens",
 )
 _HEAD_DEFAULTS = RunHead(agent="", task="", run_id="")
 
@@ -112,6 +113,8 @@ def step_end_attributes(step: Step) -> Attributes:
         out[sc.ARTIFACTS] = compact_json([record.artifact for record in step.calls])
     if any(record.fixed for record in step.calls):
         out[sc.FIXED] = compact_json([record.fixed for record in step.calls])
+    if step.masked_tokens:
+        out[sc.MASKED_TOKENS] = step.masked_tokens
     if step.feedback is not None:
         out[sc.FEEDBACK] = step.feedback
     if step.refusal is not None:

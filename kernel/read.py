@@ -61,6 +61,10 @@ class Transcript:
         if head.context.window_tokens is not None:
             self._parts.append(_Part(start, step_line(step, texts)))
 
+    def adjust(self, tokens: int) -> None:
+        """Count the newest message as so many tokens more, as it was when secrets in it were not masked."""
+        self._sizes[-1] += tokens
+
     def prompt(self, head: RunHead, texts: Texts) -> Prompt:
         """The next request. What it adds to the previous one is `new`, after `request.kept` messages."""
         window = head.context.window_tokens
@@ -97,13 +101,13 @@ class Transcript:
         self._condensed += cut
         lines = self._bounded([part.line for part in parts[:cut]], window // 4)
         text = texts.say("condensed", count=self._condensed, lines="\n".join(lines))
-        rest = self._messages[parts[cut].start :] if cut < len(parts) else []
-        shift = parts[cut].start - (self._fixed + 1) if cut < len(parts) else 0
-        summary = Message(role="user", content=text)
-        fixed = self._messages[: self._fixed]
-        self._messages = []
-        self._sizes = [0]
-        self._append((*fixed, summary, *rest))
+        start, sizes = parts[cut].start, self._sizes
+        rest, shift = self._messages[start:], start - (self._fixed + 1)
+        self._messages, self._sizes = self._messages[: self._fixed], sizes[: self._fixed + 1]
+        self._append((Message(role="user", content=text),))
+        self._messages += rest
+        moved = self._sizes[-1] - sizes[start]
+        self._sizes += [size + moved for size in sizes[start + 1 :]]
         self._kept = min(self._kept, self._fixed)
         self._parts = [_Part(part.start - shift, part.line) for part in parts[cut:]]
         self._summary = lines

@@ -117,7 +117,8 @@ class Price(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
 
 
 class RunHead(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
-    """Everything that decides how a run goes, known before its first step."""
+    """Everything that decides how a run goes, known before its first step. `masked_tokens`: by how many tokens its messages
+    were estimated larger than they are here, where secrets in them are masked."""
 
     agent: str
     task: str
@@ -144,6 +145,7 @@ class RunHead(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
     resumes: str | None = None
     source: str | None = None
     absent: tuple[str, ...] = ()
+    masked_tokens: int = 0
 
 
 class Fault(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
@@ -264,7 +266,8 @@ class Chat(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
 
 class Step(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
     """One read–evaluate–act round. `feedback` is what the kernel told the model besides observations; `refusal` is the
-    reason `finish_check` gave; `errors` the streak after the step. `decision` None: the step was cut before it."""
+    reason `finish_check` gave; `errors` the streak after the step. `decision` None: the step was cut before it.
+    `masked_tokens` is as in `RunHead`, for the messages that the step adds."""
 
     index: int
     chat: Chat | None = None
@@ -275,6 +278,7 @@ class Step(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
     refusal: str | None = None
     errors: int = 0
     budget: BudgetReading | None = None
+    masked_tokens: int = 0
 
 
 class RunEnd(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):

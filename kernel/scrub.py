@@ -11,7 +11,7 @@ Most of it is `Masker.mask` on the record as plain data. Three things need more:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from types import UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -20,12 +20,15 @@ import msgspec
 from msgspec.structs import replace
 
 from kernel.canonical import canonical_json
+from kernel.evaluate import describe
 from kernel.ledger import approval_binding, idempotency_key
+from kernel.limits import estimate_tokens, message_tokens
 from kernel.masking import PLACEHOLDER, Masker, placeholder
 from kernel.messages import Message, Reply
 from kernel.read import step_line
 from kernel.run import Attempt, Call, CallRecord, Chat, Decision, Fault, RunEnd, RunHead, Step
 from kernel.texts import texts_for
+from kernel.tools import compiled_schema
 from kernel.transcript import READ_RANGE, initial_messages, messages_after, result_text
 
 T = TypeVar("T")
@@ -42,7 +45,7 @@ class Scrubber:
         self.masker = masker
         self._parts: dict[str, None] = {}  # secrets of texts that may be shown cut
         self._messages: dict[Message, Message] = {}  # those that differ, as a replay will make them
-        self._lines: list[tuple[str, str]] = []
+        self._lines: dict[str, str] = {}  # of condensed steps
         self._shortened: list[tuple[str, str]] = []
         self._effects = 0
         self._head = RunHead(agent="", task="", run_id="")
@@ -63,12 +66,17 @@ class Scrubber:
         """The head of the run that begins."""
         masked = self._head = self.record(head)
         self._effects = 0
-        if masked is not head:
-            self._note(initial_messages(head), initial_messages(masked))
-        return masked
+        if masked is head:
+            return head
+        return replace(masked, masked_tokens=self._note(initial_messages(head), initial_messages(masked)))
 
-    def _note(self, real: Sequence[Message], masked: Sequence[Message]) -> None:
-        self._messages.update((one, other) for one, other in zip(real, masked, strict=True) if one != other)
+    def _note(self, real: Sequence[Message], masked: Sequence[Message]) -> int:
+        """Remember messages that differ; by how many tokens the real ones are larger."""
+        differing = [(one, other) for one, other in zip(real, masked, strict=True) if one != other]
+        self._messages.update(differing)
+        return sum(
+            message_tokens(one, estimate_tokens) - message_tokens(other, estimate_tokens) for one, other in differing
+        )
 
     @property
     def touched(self) -> bool:
@@ -77,16 +85,14 @@ class Scrubber:
 
     def chat(self, chat: Chat) -> Chat:
         """The chat at its start. What steps added is masked as they were, so that it is stored once."""
-        new = [self._messages.get(message) or self.record(message) for message in chat.new]
-        if chat.condensed and self._lines:
-            new = [self._condensed(message) for message in new]
-        return replace(chat, new=tuple(new))
+        return replace(chat, new=tuple([self._messages.get(message) or self._other(message) for message in chat.new]))
 
-    def _condensed(self, message: Message) -> Message:
-        text = message.content
-        for real, line in self._lines:
-            text = text.replace(real, line)
-        return message if text == message.content else replace(message, content=self._without_parts(text))
+    def _other(self, message: Message) -> Message:
+        """A message that no step added: a task, or a summary of condensed steps, each on lines of its own."""
+        lines = message.content.split("\n")
+        if not self._lines or not any(line in self._lines for line in lines):
+            return self.record(message)
+        return replace(message, content="\n".join([self._lines.get(line) or self.record(line) for line in lines]))
 
     def reply(self, chat: Chat) -> Chat:
         """The chat at its end."""
@@ -119,6 +125,10 @@ class Scrubber:
         if masked.error is not None and record.error is not None:
             self._remember(record.error.message, masked.error.message)
         call = self._mended(record.call, masked.call)
+        if call.fault != masked.call.fault and record.error is not None and record.call.fault is not None:
+            part = call.fault.message if call.fault is not None else ""
+            said = self._around(record.error.message, record.call.fault.message, part)
+            masked = replace(masked, error=replace(masked.error or record.error, message=said))
         if call != record.call:
             masked = self._bound(masked, call, step, position)
         return replace(masked, call=call)
@@ -143,7 +153,21 @@ class Scrubber:
         return record
 
     def _mended(self, real: Call, masked: Call) -> Call:
-        if masked.fault is None or real.raw is None or masked.raw is None:
+        """A call with its fault as the masked arguments give it: it may quote a value, cut, or name an offset."""
+        if masked.fault is None:
+            return masked
+        if masked.fault.rule == "bad-args":
+            spec = next((tool for tool in self._head.tools if tool.name == masked.name), None)
+            found = (
+                compiled_schema(canonical_json(spec.parameters)).check(masked.args).violations
+                if spec is not None
+                else ()
+            )
+            if not found:
+                return masked
+            texts = texts_for(self._head.language, self._head.texts)
+            return replace(masked, fault=replace(masked.fault, message=describe(found, texts)))
+        if real.raw is None or masked.raw is None:
             return masked
         return replace(masked, fault=_moved(masked.fault, real.raw, masked.raw)[0])
 
@@ -153,17 +177,24 @@ class Scrubber:
         masked = replace(masked, chat=None if step.chat is None else replace(step.chat, reply=reply))
         calls = []
         for real, other, done in zip(step.calls, masked.calls, records, strict=True):
-            shown = None if other.shown is None else self._without_parts(other.shown)
+            shown = other.shown
+            if real.shown is not None:
+                whole = real.shown if shown == real.shown else self._around(real.shown, *_quoted(real, done))
+                shown = self._without_parts(whole)
             calls.append(
                 replace(done, shown=shown, artifact=real.artifact, fixed=real.fixed or self._is_fixed(real, done))
             )
         masked = replace(masked, calls=tuple(calls))
+        if step.feedback and step.refusal and masked.refusal:
+            masked = replace(masked, feedback=self._around(step.feedback, step.refusal, masked.refusal))
         if masked.decision is not None and step.decision is not None:
             masked = self._decided(step, masked, step.decision, masked.decision)
-        self._note(messages_after(step, self._head), messages_after(masked, self._head))
+        more = self._note(messages_after(step, self._head), messages_after(masked, self._head))
+        masked = replace(masked, masked_tokens=more)
         if self._head.context.window_tokens is not None:
             texts = texts_for(self._head.language, self._head.texts)
-            self._lines.append((step_line(step, texts), step_line(masked, texts)))
+            lines = (step_line(one, texts).split("\n") for one in (step, masked))
+            self._lines.update(zip(*lines, strict=True))
         return masked
 
     def _decided(self, step: Step, masked: Step, real: Decision, decision: Decision) -> Step:
@@ -192,10 +223,19 @@ class Scrubber:
             masked = replace(masked, detail=masked.detail.replace(full, short))
         return masked
 
+    def _around(self, text: str, part: str, masked: str) -> str:
+        """`text` with `masked` in place of `part`, as the kernel would put it there, and secrets around it replaced."""
+        return masked.join([self.record(piece) for piece in text.split(part)]) if part else self.record(text)
+
     def _without_parts(self, text: str) -> str:
-        for secret in self._parts:
-            text = without_parts(text, secret)
-        return text
+        return without_parts(text, self._parts)
+
+
+def _quoted(real: CallRecord, masked: CallRecord) -> tuple[str, str]:
+    """What the text for the model quotes of a call: its error or its result."""
+    if real.error is not None and masked.error is not None and real.error.message in (real.shown or ""):
+        return real.error.message, masked.error.message
+    return result_text(real.result) if real.result is not None else "", result_text(masked.result)
 
 
 def _texts_of(record: CallRecord) -> list[str]:
@@ -220,19 +260,26 @@ def secrets_in(text: str, masked: str) -> list[str]:
     return [secret for secret in found if len(secret) > _SHORTEST_PART]
 
 
-def without_parts(text: str, secret: str) -> str:
-    """`text` without the beginning or the end of a secret that a cut has left in it."""
-    for begins in (True, False):
-        piece = secret[:_SHORTEST_PART] if begins else secret[-_SHORTEST_PART:]
-        while piece in text:
-            while len(piece) < len(secret):
-                longer = secret[: len(piece) + 1] if begins else secret[-len(piece) - 1 :]
-                if longer not in text:
-                    break
-                piece = longer
-            text = text.replace(piece, _PART)
-            piece = secret[:_SHORTEST_PART] if begins else secret[-_SHORTEST_PART:]
+def without_parts(text: str, secrets: Iterable[str]) -> str:
+    """`text` without beginnings and ends of `secrets` that a cut has left in it, the longest pieces first."""
+    known = tuple(secrets)
+    while pieces := [piece for secret in known for begins in (True, False) if (piece := _piece(text, secret, begins))]:
+        text = text.replace(max(pieces, key=len), _PART)
     return text
+
+
+def _piece(text: str, secret: str, begins: bool) -> str:
+    """The longest beginning (or end) of `secret` in `text`, "" for none."""
+    if (secret[:_SHORTEST_PART] if begins else secret[-_SHORTEST_PART:]) not in text:
+        return ""
+    least, most = _SHORTEST_PART, len(secret)  # what holds a piece holds every shorter one
+    while least < most:
+        middle = (least + most + 1) // 2
+        if (secret[:middle] if begins else secret[-middle:]) in text:
+            least = middle
+        else:
+            most = middle - 1
+    return secret[:least] if begins else secret[-least:]
 
 
 def _moved(fault: Fault, text: str, masked: str) -> tuple[Fault, Callable[[str], str]]:

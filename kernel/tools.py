@@ -18,7 +18,7 @@ RESERVED = ("finish", "read_range")
 
 
 @lru_cache(maxsize=512)
-def _compiled(parameters: str) -> ArgumentSchema:
+def compiled_schema(parameters: str) -> ArgumentSchema:
     """Compiling a schema costs more than a replayed step; the same schema is compiled once."""
     return ArgumentSchema(parse_json(parameters))
 
@@ -37,7 +37,7 @@ class Tool:
         limits: Mapping[str, int] = {},
     ) -> None:
         try:
-            self.schema = _compiled(canonical_json(spec.parameters))
+            self.schema = compiled_schema(canonical_json(spec.parameters))
         except SchemaError as error:
             raise ConfigError(f'tool "{spec.name}": {error}') from None
         self.spec = spec

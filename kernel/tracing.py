@@ -12,6 +12,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from kernel import semconv as sc
 from kernel.ambient import Parent, current_parent
 from kernel.canonical import to_jsonable
@@ -88,7 +90,9 @@ class Tracing:
         self.keep_days = keep_days
         self.keep_bytes = keep_bytes
         self.join = join
-        self.resource = _resource(service, attributes or {})
+        resource = _resource(service, attributes or {})
+        shown = resource.attributes if self.masker is None else self.masker.mask(resource.attributes)
+        self.resource = msgspec.structs.replace(resource, attributes=shown)
         self._pruned_ns: int | None = None
 
     def parent(self) -> Parent | None:

@@ -17,8 +17,10 @@ from kernel.canonical import canonical_json
 from kernel.errors import ModelError
 from kernel.loop import FinishContext
 from kernel.messages import ModelParams, Reply, Request
+from kernel.read import Transcript
 from kernel.run import Call, CallRecord, Run, RunHead, Step
 from kernel.seams import DeadlineExceeded, Invocation, Point
+from kernel.texts import Texts
 from kernel.tools import Tool
 from kernel.transcript import READ_RANGE
 
@@ -159,12 +161,15 @@ class RecordedClock:
     """Serves the recorded readings; time stands still where nothing was recorded."""
 
     def __init__(self, run: Run) -> None:
+        self._run = run
         self._start = run.mark.start_ns
         self._steps: Sequence[Step] = run.steps
         self._last = self._start
 
     def now(self, point: Point, step: int = 0, position: int = 0) -> int:
         if point == "step_end" and step <= len(self._steps):
+            if step == len(self._steps) and self._steps[-1].decision is None and self._steps[-1].budget is None:
+                _cut_short(self._run)  # the run was torn after the last call of the step and before its end
             budget = self._steps[step - 1].budget
             if budget is not None:
                 self._last = self._start + budget.elapsed_ns
@@ -181,6 +186,25 @@ class RecordedClock:
 
     async def within(self, seconds: float | None, awaitable: Awaitable[T]) -> T:
         return await awaitable
+
+
+class RecordedTranscript(Transcript):
+    """Counts messages as they were counted in the recording, where secrets in them are masked now.
+
+    `recorded` is the run that is played; set it before each turn.
+    """
+
+    recorded: Run | None = None
+
+    def begin(self, head: RunHead) -> None:
+        super().begin(head)
+        if self.recorded is not None and self.recorded.head.masked_tokens:
+            self.adjust(self.recorded.head.masked_tokens)
+
+    def add(self, step: Step, head: RunHead, texts: Texts) -> None:
+        super().add(step, head, texts)
+        if self.recorded is not None and step.index <= len(self.recorded.steps):
+            self.adjust(self.recorded.steps[step.index - 1].masked_tokens)
 
 
 class DerivedIds:

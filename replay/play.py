@@ -17,7 +17,6 @@ from kernel.errors import ConfigError
 from kernel.loop import Loop
 from kernel.messages import ToolSpec
 from kernel.policy import policy_from
-from kernel.read import Transcript
 from kernel.run import Call, Chat, Run, RunHead, Step
 from kernel.seams import Seams
 from kernel.trace import NullTracer
@@ -30,6 +29,7 @@ from replay.doubles import (
     RecordedClock,
     RecordedModel,
     RecordedTools,
+    RecordedTranscript,
     RecordingEnded,
     ReplayMiss,
     recorded_confirm,
@@ -104,14 +104,14 @@ def _not_checked(recording: Recording, ran_with: Literal["recording", "agent"], 
 
 
 def _replayed(recording: Recording, agent: Agent | None, ran_with: Literal["recording", "agent"]) -> ReplayResult:
-    conversations: dict[str | None, tuple[Transcript, Digests]] = {}
+    conversations: dict[str | None, tuple[RecordedTranscript, Digests]] = {}
     observed: list[Run] = []
     found: list[Divergence] = []
     served, unused = [0, 0], [0, 0]
     for turn, recorded in enumerate(recording.runs, 1):
         head = recorded.run.head
         if head.turn <= 1 or head.conversation_id not in conversations:
-            fresh = Transcript() if agent is None else Transcript(agent.count_tokens)
+            fresh = RecordedTranscript() if agent is None else RecordedTranscript(agent.count_tokens)
             conversations[head.conversation_id] = (fresh, Digests())
         played = play_run(recorded.run, agent, *conversations[head.conversation_id])
         observed.append(played.run)
@@ -194,9 +194,10 @@ class Digests(NullTracer):
         return digest
 
 
-def play_run(recorded: Run, agent: Agent | None, transcript: Transcript, tracer: Digests) -> Played:
+def play_run(recorded: Run, agent: Agent | None, transcript: RecordedTranscript, tracer: Digests) -> Played:
     """Run the loop once with doubles; a run that is cut short keeps the steps it made, the open one too."""
     model, tools = RecordedModel(recorded), RecordedTools(recorded)
+    transcript.recorded = recorded
     seams = Seams(model=model, tools=tools, clock=RecordedClock(recorded), ids=DerivedIds(recorded.head.run_id))
     if agent is None:
         head, toolbox = recorded.head, recorded_toolbox(recorded.head)

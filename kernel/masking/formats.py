@@ -73,7 +73,7 @@ FORMATS: Final[tuple[Format, ...]] = (
         left=r"(?<![A-Za-z0-9/+_-])",
     ),
     Format(kind="google-key", starts=("AIza",), body=r"AIza[A-Za-z0-9_-]{35}(?![A-Za-z0-9_-])", left=_WORD),
-    Format(kind="google-token", starts=("ya29.",), body=r"ya29\.[A-Za-z0-9_.-]{20,}"),
+    Format(kind="google-token", starts=("ya29.",), body=r"ya29\.(?:[A-Za-z0-9_-]|\.(?=[A-Za-z0-9_-])){20,}"),
     Format(kind="google-secret", starts=("GOCSPX-",), body=r"GOCSPX-[A-Za-z0-9_-]{20,}"),
     Format(
         kind="github-token",
@@ -84,7 +84,7 @@ FORMATS: Final[tuple[Format, ...]] = (
     Format(
         kind="slack-token",
         starts=("xoxa-", "xoxb-", "xoxe-", "xoxo-", "xoxp-", "xoxr-", "xoxs-", "xoxe.", "xapp-"),
-        body=r"(?:xox[abeoprs][.-]|xapp-)[A-Za-z0-9.-]{10,}",
+        body=r"(?:xox[abeoprs][.-]|xapp-)(?:[A-Za-z0-9-]|\.(?=[A-Za-z0-9])){10,}",
         check=_has_digit,
     ),
     Format(

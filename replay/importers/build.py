@@ -13,7 +13,6 @@ from kernel.canonical import canonical_json
 from kernel.errors import TraceError
 from kernel.evaluate import Rules, evaluate
 from kernel.messages import Message, ToolSpec
-from kernel.read import Transcript
 from kernel.run import (
     Budget,
     BudgetReading,
@@ -31,7 +30,7 @@ from kernel.run import (
     ToolFault,
 )
 from kernel.texts import texts_for
-from replay.doubles import recorded_toolbox
+from replay.doubles import RecordedTranscript, recorded_toolbox
 from replay.importers.marks import Marker, derived_id, ended_ns
 from replay.importers.messages import refuse
 from replay.importers.model import Dialogue, Result, Round, Turn
@@ -76,7 +75,7 @@ def build_runs(dialogue: Dialogue, seed: str, file: str) -> list[Run]:
     if not any(turn.rounds for turn in dialogue.turns):
         raise refuse(file, "messages", "no user message with a reply of the assistant", "There is nothing to replay")
     tools, absent = _tools(dialogue)
-    transcript, tracer = Transcript(), Digests()
+    transcript, tracer = RecordedTranscript(), Digests()
     runs: list[Run] = []
     why = ""
     for number, turn in enumerate(dialogue.turns, 1):
@@ -131,7 +130,7 @@ def _tools(dialogue: Dialogue) -> tuple[tuple[ToolSpec, ...], tuple[str, ...]]:
     return (*listed, *(ToolSpec(name=name, parameters={"type": "object"}) for name in bare)), tuple(absent)
 
 
-def _run(head: RunHead, turn: Turn, transcript: Transcript, tracer: Digests, file: str) -> tuple[Run, str]:
+def _run(head: RunHead, turn: Turn, transcript: RecordedTranscript, tracer: Digests, file: str) -> tuple[Run, str]:
     """Play one turn; the second value says why it was cut, where it was."""
     planned, why = _plan(head, turn)
     last = planned[-1] if planned else None
