@@ -158,18 +158,21 @@ def _key(call: Call) -> tuple[str, str]:
 
 
 class RecordedClock:
-    """Serves the recorded readings; time stands still where nothing was recorded."""
+    """Serves the recorded readings; time stands still where nothing was recorded. With `tears`, a run that was torn after
+    the last call of a step and before its end is torn there again."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Run, *, tears: bool = False) -> None:
         self._run = run
+        last = run.steps[-1] if run.steps else None
+        self._torn = len(run.steps) if tears and last and last.decision is None and last.budget is None else 0
         self._start = run.mark.start_ns
         self._steps: Sequence[Step] = run.steps
         self._last = self._start
 
     def now(self, point: Point, step: int = 0, position: int = 0) -> int:
         if point == "step_end" and step <= len(self._steps):
-            if step == len(self._steps) and self._steps[-1].decision is None and self._steps[-1].budget is None:
-                _cut_short(self._run)  # the run was torn after the last call of the step and before its end
+            if step == self._torn:
+                _cut_short(self._run)
             budget = self._steps[step - 1].budget
             if budget is not None:
                 self._last = self._start + budget.elapsed_ns

@@ -198,7 +198,7 @@ def play_run(recorded: Run, agent: Agent | None, transcript: RecordedTranscript,
     """Run the loop once with doubles; a run that is cut short keeps the steps it made, the open one too."""
     model, tools = RecordedModel(recorded), RecordedTools(recorded)
     transcript.recorded = recorded
-    seams = Seams(model=model, tools=tools, clock=RecordedClock(recorded), ids=DerivedIds(recorded.head.run_id))
+    seams = Seams(model=model, tools=tools, clock=RecordedClock(recorded, tears=True), ids=DerivedIds(recorded.head.run_id))
     if agent is None:
         head, toolbox = recorded.head, recorded_toolbox(recorded.head)
         check = recorded_finish_check(recorded) if head.finish_check else None

@@ -240,7 +240,7 @@ class Watch:
 async def watched(agent: Agent, model: ScriptedModel, path: Path) -> tuple[RunResult, Watch]:
     """Run with a trace file; nothing of the run may be alive after it."""
     watch, threads, tasks = Watch(path), set(threading.enumerate()), asyncio.all_tasks()
-    tracing = Tracing(file=path, join=False, sinks=[watch], mask=False)
+    tracing = Tracing(file=path, join=False, sinks=[watch])
     result = await agent.run("task", llm=model, trace=tracing, clock=CountingClock(), ids=CountingIds("wild"))
     assert asyncio.all_tasks() <= tasks
     assert set(threading.enumerate()) <= threads
@@ -332,7 +332,8 @@ def assert_journal_prefixes(journal: bytes, whole: Run, folder: Path) -> None:
         finished = [step for step in run.steps if step.budget is not None]
         assert finished == list(whole.steps[: len(finished)])
         assert len(run.steps) - len(finished) <= 1
-        assert run.end is None and not replay(recording).complete
+        played = replay(recording)
+        assert run.end is None and not played.complete and played.divergences == ()
     path.unlink(missing_ok=True)
 
 
