@@ -357,6 +357,7 @@ def test_the_result_says_what_a_collector_refused(tmp_path: Path) -> None:
         assert re.match(rf"{re.escape(server.url)}/v1/traces refused \d+ spans: HTTP 400", warning)
         sink.flush(10)
         assert run(tracing).warnings == ()
+        assert sink.flush(10).waiting == 0
 
 
 def test_the_result_says_what_waits_for_a_collector_that_is_away(tmp_path: Path) -> None:
@@ -369,7 +370,7 @@ def test_the_result_says_what_waits_for_a_collector_that_is_away(tmp_path: Path)
         sink.flush(0.1)
         (warning,) = run(tracing).warnings
         assert re.match(r"\d+ spans wait for .*, which does not take them: HTTP 503", warning)
-        assert (sink.stats.waiting, sink.stats.dropped) == (10, 0)
+        assert (sink.stats.waiting, sink.stats.dropped) == (12, 0)
 
 
 def test_metrics_of_runs_go_to_the_meter_provider(tmp_path: Path) -> None:
