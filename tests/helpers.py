@@ -281,6 +281,7 @@ heads = st.builds(
     resumes=maybe_texts,
     source=maybe_texts,
     absent=few(texts),
+    masked_tokens=counts,
 )
 
 
@@ -336,6 +337,7 @@ def _finished_step(draw: st.DrawFn, index: int, head: RunHead, previous: Step | 
         refusal=draw(maybe_texts),
         errors=draw(counts),
         budget=draw(st.none() | readings),
+        masked_tokens=draw(counts),
     )
 
 

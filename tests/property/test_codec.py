@@ -183,3 +183,32 @@ def test_decoding_never_raises_whatever_was_done_to_the_spans(run: Run, data: st
         span.attributes[key] = data.draw(st.sampled_from(ODD))
     lost = data.draw(st.booleans())
     decode_run(None if lost else spans[0], spans[1:])
+
+
+def test_the_runs_drawn_here_use_every_field_of_every_record() -> None:
+    """Else a new field could be lost by the codec, and no test would know."""
+    used: set[tuple[type, str]] = set()
+    kinds: set[type] = set()
+
+    def look(value: Any) -> None:
+        if isinstance(value, msgspec.Struct):
+            kinds.add(type(value))
+            for field in msgspec.structs.fields(value):
+                item = getattr(value, field.name)
+                if field.required or item != (
+                    field.default_factory() if field.default is msgspec.NODEFAULT else field.default
+                ):
+                    used.add((type(value), field.name))
+                look(item)
+        elif isinstance(value, tuple):
+            for item in value:
+                look(item)
+
+    @given(runs())
+    @settings(parent=thorough, max_examples=200, derandomize=True, database=None)
+    def draw(run: Run) -> None:
+        look(run)
+
+    draw()
+    every = {(kind, field.name) for kind in kinds for field in msgspec.structs.fields(kind)}
+    assert {f"{kind.__name__}.{name}" for kind, name in every - used} == set()
