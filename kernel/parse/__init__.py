@@ -24,7 +24,7 @@ from kernel.parse.harmony import Harmony, read_harmony
 from kernel.parse.jsonish import JsonReader, strict
 from kernel.parse.model import Found, Parsed, ParsedCall, ParseFault, Rule, Source, Unreadable
 from kernel.parse.pythonic import read_pythonic
-from kernel.parse.quoting import is_shown
+from kernel.parse.quoting import is_enclosed, is_shown
 from kernel.parse.react import read_react
 from kernel.parse.shape import arguments, calls_in, usual_call
 from kernel.parse.tagged import read_tagged
@@ -47,7 +47,8 @@ _HARMONY = re.compile(r"<\|(?:start|channel|message)\|>|\bto=functions\.|(?P<oth
 _MARKED = re.compile("[<`\\[◁✿]")
 _FENCE = re.compile(r"(?:\A|\n)```(?:json)?[ \t]*\n\s*\Z")
 _LABELLED = re.compile(
-    r"(?:final[ _]answer|action|observation|answer|最终|动作|行动|操作|观察)[ \w]{0,16}[*_]{0,2}[:：]", re.IGNORECASE
+    r"(?:final[ _]answer|action|observation|answer|tool|function|human|user|最终|动作|行动|操作|观察|工具|用户)[ \w]{0,16}[*_]{0,2}[:：]",
+    re.IGNORECASE,
 )
 
 
@@ -148,7 +149,17 @@ def _calls(source: Source) -> list[Found]:
     order = _FAMILIES
     if source.text.lstrip()[:1] == "{":
         order = (_FAMILIES[2], *_FAMILIES)
-    return next((calls for _, read in order if (calls := read(source))), [])
+    return next((calls for _, read in order if (calls := _made(source.text, read(source)))), [])
+
+
+def _made(text: str, found: list[Found]) -> list[Found]:
+    """The calls that stand in no comment, example or invented result opened before them."""
+    behind, calls = 0, list[Found]()
+    for call in found:
+        if not is_enclosed(text, behind, call.start):
+            calls.append(call)
+        behind = max(behind, call.end)
+    return calls
 
 
 def _behind_thinking(text: str, open_at: int, names: frozenset[str]) -> list[Found]:

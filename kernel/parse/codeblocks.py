@@ -10,11 +10,18 @@ from typing import NamedTuple
 
 from kernel.parse.model import Found, Source, Unreadable
 from kernel.parse.quoting import is_shown
+from kernel.parse.stops import STOP
 
 _PYTHON = frozenset({"python", "py", "python3", "ipython"})
 _SHELL = frozenset({"bash", "sh", "shell", "zsh", "mswea_bash_command", "console"})
 _FENCE = re.compile(r"^[ \t]{0,8}(?P<ticks>```|~~~)(?P<lang>[\w+.-]{0,30})[ \t]*\r?$\n?", re.MULTILINE)
-_CLOSE = {"```": re.compile(r"^[ \t]{0,8}```", re.MULTILINE), "~~~": re.compile(r"^[ \t]{0,8}~~~", re.MULTILINE)}
+_CLOSE = {
+    ticks: re.compile(rf"^[ \t]{{0,8}}{ticks}(?P<opens>[A-Za-z][\w+.-]{{0,29}}[ \t]*$)?", re.MULTILINE)
+    for ticks in ("```", "~~~")
+}
+_STOP = re.compile(STOP, re.MULTILINE | re.IGNORECASE)
+_HEREDOC = re.compile(r"(?<![<\w(])<<-?[ \t]*(?P<quote>['\"]?)(?P<word>[A-Za-z_]\w{0,63})(?P=quote)")
+_NESTING = re.compile(r"<[A-Za-z][^<>\n]{0,60}>\s*\Z")
 _TAGS = {
     "command": "bash", "bash": "bash", "execute_bash": "bash", "shell": "bash",
     "code": "python", "python": "python", "execute_ipython": "python", "execute_python": "python",
@@ -33,6 +40,7 @@ class _Block(NamedTuple):
     end: int
     tagged: bool
     labelled: bool
+    broken: bool
 
 
 def read_codeblocks(source: Source) -> list[Found]:
@@ -44,7 +52,9 @@ def read_codeblocks(source: Source) -> list[Found]:
     Raises:
         Unreadable: `several-blocks` of equal rank, or a block that is not closed.
     """
-    blocks = [block for block in _blocks(source.text) if not is_shown(source.text, block.start, block.end)]
+    blocks = [
+        block for block in _own(source.text, _blocks(source.text)) if not is_shown(source.text, block.start, block.end)
+    ]
     if source.tool_names:
         blocks = [block for block in blocks if block.tool in source.tool_names]
     last = [block for block in blocks if not source.text[block.end :].strip()]
@@ -56,6 +66,9 @@ def read_codeblocks(source: Source) -> list[Found]:
             f"There are {len(chosen)} code blocks, the second at offset {chosen[1].start}; exactly one can be run."
         )
         raise Unreadable("several-blocks", message, chosen[1].start)
+    if chosen and chosen[0].broken:
+        message = f"Where the code block at offset {chosen[0].start} ends cannot be told: a fence stands inside it."
+        raise Unreadable("ambiguous", message, chosen[0].start)
     return [
         Found(b.tool, {"code" if b.tool == "python" else "command": b.code}, "codeblock", b.start, b.end)
         for b in chosen
@@ -65,6 +78,17 @@ def read_codeblocks(source: Source) -> list[Found]:
 
 def _blocks(text: str) -> list[_Block]:
     return sorted(_fences(text) + _tagged(text), key=lambda block: block.start)
+
+
+def _own(text: str, blocks: list[_Block]) -> list[_Block]:
+    """The blocks before a final answer, another turn, or a result that the model invented for a block before it."""
+    pos = 0
+    for i, block in enumerate(blocks):
+        for stop in _STOP.finditer(text, pos, block.start):
+            if i or stop["result"] is None:
+                return blocks[:i]
+        pos = block.end
+    return blocks
 
 
 def _fences(text: str) -> list[_Block]:
@@ -77,13 +101,14 @@ def _fences(text: str) -> list[_Block]:
             if lang in _PYTHON or lang in _SHELL:
                 raise Unreadable("cut-off", f"The code block at offset {fence.start()} is never closed.", len(text))
             break
-        pos = close.end()
-        if lang in _PYTHON or lang in _SHELL or not lang:
+        pos = close.start() if close["opens"] else close.end()
+        if lang in _PYTHON or not lang or (lang in _SHELL and not _is_session(text[fence.end() : close.start()])):
             labelled = _LABEL.search(text, max(0, fence.start() - 80), fence.start()) is not None
             code = text[fence.end() : close.start()].strip("\r\n")
+            broken = close["opens"] is not None or _goes_on(code, text, pos)
             tool = "python" if lang in _PYTHON else "bash"
             end = pos + 10 if text.startswith("<end_code>", pos) else pos
-            blocks.append(_Block(tool, code, fence.start(), end, bool(lang), labelled))
+            blocks.append(_Block(tool, code, fence.start(), end, bool(lang), labelled, broken))
     return blocks
 
 
@@ -98,7 +123,28 @@ def _tagged(text: str) -> list[_Block]:
                 raise Unreadable("cut-off", f"The tag <{tag}> at offset {opening.start()} is never closed.", len(text))
             break
         pos = close + len(tag) + 3
+        if _NESTING.search(text, max(0, opening.start() - 80), opening.start()):
+            continue  # a parameter of some other call
         if tag != "code" or opening["newline"]:  # <code> on one line is text
             code = text[opening.end() : close].strip("\r\n")
-            blocks.append(_Block(_TAGS[tag], code, opening.start(), pos, True, True))
+            blocks.append(_Block(_TAGS[tag], code, opening.start(), pos, True, True, False))
     return blocks
+
+
+def _is_session(code: str) -> bool:
+    """Whether a block shows commands behind a prompt with what they printed."""
+    lines = [line for line in code.splitlines() if line.strip()]
+    prompted = sum(line.startswith("$ ") for line in lines)
+    return 0 < prompted < len(lines)
+
+
+def _goes_on(code: str, text: str, end: int) -> bool:
+    """Whether the code stops within a here-document or a long string, and more fences follow: it held one itself."""
+    if text.find("```", end) < 0 and text.find("~~~", end) < 0:
+        return False
+    lines = {line.strip() for line in code.splitlines()} if "<<" in code else set()
+    return (
+        code.count('"""') % 2 == 1
+        or code.count("'''") % 2 == 1
+        or any(heredoc["word"] not in lines for heredoc in _HEREDOC.finditer(code))
+    )

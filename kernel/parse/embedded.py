@@ -8,7 +8,7 @@ from kernel.parse.jsonish import MORE_PAIRS, OBJECT_AHEAD, JsonReader
 from kernel.parse.model import Found, Source, Unreadable
 from kernel.parse.quoting import is_shown
 from kernel.parse.shape import calls_in
-from kernel.parse.stops import STOP, refuse_choice
+from kernel.parse.stops import STOP, behind_result, refuse_choice
 
 _JSON_LANGUAGES = frozenset(
     {"", "json", "json5", "jsonc", "jsonl", "tool_call", "tool", "tool_use", "function_call", "action", "xml"}
@@ -37,6 +37,7 @@ def read_embedded(source: Source) -> list[Found]:
         if mark["final"] or mark["turn"] or (mark["result"] and calls):
             break
         if mark["result"]:
+            pos = behind_result(text, start, pos)
             continue
         if mark["lang"] is not None:
             if mark["lang"].lower() not in _JSON_LANGUAGES:  # another language's block is not searched for JSON

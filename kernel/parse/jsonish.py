@@ -59,6 +59,7 @@ _AFTER_ITEM = re.compile(
     r"""[,，]\s{0,200}(?:\Z|[\],，"'“‘{\[]|-?[0-9]|(?:true|false|null|True|False|None)\b|//|/\*|#)"""
 )
 _LEVEL = re.compile(r"""\\([\\"'])""")
+_DOUBLED = re.compile(rf"\{{\{{\s{{0,200}}{_KEY}")
 _STRAY_QUOTED_OBJECT = re.compile(r"""["'“]\s{0,32}\{\s{0,200}["'][^"'\n\\]{1,200}["']\s{0,32}:""")
 
 
@@ -81,7 +82,8 @@ def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return out
 
 
-def _finite(text: str) -> float:
+def finite(text: str) -> float:
+    """The number, if a float can hold it; else `ValueError`."""
     number = float(text)
     if not isfinite(number):
         raise ValueError("number out of range")
@@ -92,7 +94,7 @@ def _constant(text: str) -> NoReturn:
     raise ValueError(f"{text} is not JSON")
 
 
-_raw_decode = json.JSONDecoder(object_pairs_hook=_pairs, parse_float=_finite, parse_constant=_constant).raw_decode
+_raw_decode = json.JSONDecoder(object_pairs_hook=_pairs, parse_float=finite, parse_constant=_constant).raw_decode
 
 
 def strict(text: str, pos: int = 0) -> tuple[Any, int] | None:
@@ -162,7 +164,7 @@ class JsonReader:
         if depth > MAX_DEPTH:
             raise Unreadable("too-deep", f"The JSON is nested more than {MAX_DEPTH} levels deep.", pos)
         if char == "{":
-            return self._object(pos, depth + 1)
+            return self._doubled(pos, depth + 1) if _DOUBLED.match(text, pos) else self._object(pos, depth + 1)
         if char == "[":
             return self._array(pos, depth + 1)
         if char in _QUOTES or (char == "\\" and text[pos + 1 : pos + 2] in ('"', "'")):
@@ -181,7 +183,7 @@ class JsonReader:
     def _number(self, match: re.Match[str]) -> tuple[int | float, int]:
         digits = match[0]
         try:
-            return (_finite(digits) if any(c in digits for c in ".eE") else int(digits)), match.end()
+            return (finite(digits) if any(c in digits for c in ".eE") else int(digits)), match.end()
         except ValueError:
             message = f"The number at offset {match.start()} is too large."
             raise Unreadable("malformed-json", message, match.start()) from None
@@ -192,6 +194,16 @@ class JsonReader:
         end = self._skip(end)
         if self._text[end : end + 1] not in _QUOTES:
             raise Unreadable("malformed-json", f"The quote at offset {pos} around an object is never closed.", end)
+        self._repaired = True
+        return value, end + 1
+
+    def _doubled(self, start: int, depth: int) -> tuple[dict[str, Any], int]:
+        """An object in two pairs of braces, as templates escape them."""
+        if depth > MAX_DEPTH:
+            raise Unreadable("too-deep", f"The JSON is nested more than {MAX_DEPTH} levels deep.", start)
+        value, end = self._object(start + 1, depth + 1)
+        if self._text[end : end + 1] != "}":
+            raise self._unexpected(end, "a second '}'")
         self._repaired = True
         return value, end + 1
 
@@ -347,6 +359,8 @@ class JsonReader:
             return char == ("]" if inside == "array" else "}")
         if char in ",，":
             return (_AFTER_ITEM if inside == "array" else _AFTER_PAIR).match(text, pos) is not None
+        if char == "+" and text[self._skip(pos + 1) : self._skip(pos + 1) + 1] in _QUOTES:
+            raise Unreadable("ambiguous", f"Strings are put together with a plus at offset {pos}.", pos)
         if char in _QUOTES or char == "\\":
             if inside == "object" and _KEY_AHEAD.match(text, pos):
                 return True

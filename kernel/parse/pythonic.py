@@ -8,9 +8,11 @@ from __future__ import annotations
 import re
 from typing import Any, NamedTuple
 
-from kernel.parse.jsonish import MAX_DEPTH, JsonReader
+from kernel.parse.jsonish import MAX_DEPTH, JsonReader, finite
 from kernel.parse.model import Found, Source, Unreadable
+from kernel.parse.quoting import is_shown
 from kernel.parse.shape import tool_name
+from kernel.parse.stops import TURN
 
 CALL_AHEAD = re.compile(r"[A-Za-z_][\w.-]{0,127}\s{0,8}\(")
 _SPACE = re.compile(r"(?:\s|#[^\n]*+)*+")
@@ -129,11 +131,14 @@ def read_calls(
 def read_pythonic(source: Source) -> list[Found]:
     """Find a bracketed list of calls on a line of its own, a `tool_code` block, or a text that is one call as a whole."""
     text = source.text
-    if fence := _FENCE.search(text):
+    turn = TURN.search(text)
+    limit = turn.start() if turn else len(text)
+    if (fence := _FENCE.search(text)) and fence.start() < limit:
         return _block(text, _skip(text, fence.end()), source.tool_names)
-    if opening := _OPEN_LIST.search(text):
-        calls, _end = read_calls(text, text.index("[", opening.start()), "pythonic", source.tool_names)
-        return calls
+    if (opening := _OPEN_LIST.search(text)) and opening.start() < limit:
+        start = text.index("[", opening.start())
+        calls, end = read_calls(text, start, "pythonic", source.tool_names)
+        return [] if is_shown(text, start, end) else calls
     if opening := _WHOLE.match(text):
         return _whole_calls(text, _skip(text, 0), source.tool_names)
     return []
@@ -196,7 +201,7 @@ def _value(text: str, pos: int, depth: int) -> tuple[Any, int]:
     if number := _NUMBER.match(text, pos):
         digits = number[0].replace("_", "")
         try:
-            return (float(digits) if any(c in digits for c in ".eE") else int(digits)), number.end()
+            return (finite(digits) if any(c in digits for c in ".eE") else int(digits)), number.end()
         except ValueError:
             raise Unreadable("malformed-call", f"The number at offset {pos} is too large.", pos) from None
     word = _NAME.match(text, pos)

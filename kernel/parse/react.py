@@ -10,6 +10,7 @@ from kernel.parse.model import Found, Source, Unreadable
 from kernel.parse.pythonic import CALL_AHEAD, read_call
 from kernel.parse.quoting import is_shown
 from kernel.parse.shape import arguments, calls_in, is_no_tool, tool_name
+from kernel.parse.stops import TURN
 
 _LABELS = {
     "input": r"action[ _]inputs?|action[ _](?:args|arguments|parameters)|动作输入|行动输入|操作输入|动作参数|行动参数|操作参数|工具输入|工具参数",
@@ -41,6 +42,7 @@ _PAREN = re.compile(r"(?P<name>[^\W\d][\w.\-]{0,127})[ \t]{0,2}\(")
 _COLON = re.compile(r"(?P<name>[A-Za-z_][\w.\-]{0,127}):[ \t]{1,8}(?P<text>\S[^\n]*)")
 _NAME = re.compile(r"[^\W\d][\w.\-/:]*(?: [\w.\-/:]+){0,5}")
 _SPEECH = re.compile(r"(?:i|i'll|we|let|let's|please|no|use the|call the)\b", re.IGNORECASE)
+_CHOICE = re.compile(r"\S\s+(?:or|and|then)\s+\S|\S\s*(?:或者?|和|/|\||,|，|、)\s*\S", re.IGNORECASE)
 _FENCE = re.compile(r"(?P<ticks>```|~~~)[\w+.-]{0,30}[ \t]*+\r?\n?")
 _STOP_WORD = re.compile(
     r"\n[ \t]*Obs(?:e(?:r(?:v(?:a(?:t(?:i(?:o(?:n)?)?)?)?)?)?)?)?\s*\Z|\n[ \t]*PAUSE\s*\Z", re.IGNORECASE
@@ -93,7 +95,8 @@ def read_react(source: Source) -> list[Found]:
 def _labels(text: str) -> list[_Label]:
     labels: list[_Label] = []
     limit = len(text)
-    for match in reversed(list(_LABEL.finditer(text))):
+    turn = TURN.search(text)
+    for match in reversed(list(_LABEL.finditer(text, 0, turn.start() if turn else len(text)))):
         kind = match.lastgroup or ""
         labels.append(_Label(kind, match.start(), match.end(), limit))
         limit = match.start() if kind in _STRONG else limit
@@ -193,6 +196,8 @@ def _with_input(source: Source, raw_name: str, start: int, pos: int, limit: int)
     name = _clean(raw_name)
     if is_no_tool(name):
         raise Unreadable("no-action", f"The action at offset {start} names no tool.", start)
+    if _CHOICE.search(name) and name not in source.tool_names:
+        raise Unreadable("ambiguous", f"The action at offset {start} names more than one tool: {name[:60]!r}.", start)
     if not _NAME.fullmatch(name) or (_SPEECH.match(name) and name not in source.tool_names):
         raise Unreadable("malformed-call", f"The action at offset {start} is no tool's name: {name[:60]!r}.", start)
     args, end, repaired = _input(source.text, pos, limit)
@@ -224,7 +229,8 @@ def _input(text: str, pos: int, limit: int) -> tuple[dict[str, Any], int, bool]:
         if close < 0:
             raise Unreadable("cut-off", f"The block at offset {at} is never closed.", len(text))
         return {"input": text[fence.end() : close].rstrip()}, close + 3, False
-    bare = _STOP_WORD.sub("", text[at:limit]).rstrip()
+    turn = TURN.search(text, at, limit)
+    bare = _STOP_WORD.sub("", text[at : turn.start() if turn else limit]).rstrip().removesuffix("</s>").rstrip()
     if bare.endswith("\n```"):
         bare = bare[:-4].rstrip()
     end = at + len(bare)

@@ -7,7 +7,7 @@ import re
 from kernel.parse.model import Found, Unreadable
 
 _RESULT = (
-    r"^[ \t>*_#]{0,8}(?:observations?|观察|观察结果)[ \t]{0,4}\d{0,4}[ \t]{0,4}[*_]{0,2}[:：]"
+    r"^[ \t>*_#]{0,8}(?:observations?|观察|观察结果|(?:tool|function|action)[ _](?:output|result|response)s?|工具(?:输出|结果|返回))[ \t]{0,4}\d{0,4}[ \t]{0,4}[*_]{0,2}[:：]"
     r"|</?tool_(?:response|result|output)s?>|<function_results?>|<result>|\[TOOL_RESULTS\]|<[|｜]tool[▁_]outputs?[▁_]begin[|｜]>"
     r"|<\|tool_response\|?>|<start_function_response>|✿RESULT✿"
 )
@@ -15,14 +15,36 @@ _FINAL = r"^[ \t>*_#]{0,8}(?:final[ _]answer|最终答案|最终回答)[ \t]{0,4
 _TURN = (
     r"<\|im_end\|>|<\|im_start\|>(?:user|tool)|<\|eot_id\|>|<\|eom_id\|>|<end_of_turn>|<turn\|>|<\|end_of_text\|>"
     r"|<\|endoftext\|>|<[|｜]end▁of▁sentence[|｜]>|<\|observation\|>|<\|user\|>|<\|start_header_id\|>(?:user|tool|ipython)"
+    r"|^(?:human|user|用户)[ \t]{0,4}[:：]"
 )
+TURN = re.compile(_TURN, re.MULTILINE | re.IGNORECASE)
+"""The tokens behind which somebody else speaks."""
 STOP = rf"(?P<result>{_RESULT})|(?P<final>{_FINAL})|(?P<turn>{_TURN})"
 
+_JSON_AHEAD = re.compile(r"\s{0,80}(?:[{\[]|```|~~~)")
 _CHOICE = re.compile(
     r"\A\W*or\b|\b(?:alternatively|or else|scratch that|on second thought|wait,|actually,|correction|no, |instead)"
-    r"|或者|不对|等等，",
+    r"|\b(?:option|alternative|variant|choice)[ \t]{1,4}(?:[b-z]|[2-9]|two|three)\b|或者|不对|等等，|方案|选项",
     re.IGNORECASE,
 )
+
+
+def behind_result(text: str, start: int, end: int) -> int:
+    """Where an invented result with its mark at `start:end` is over: nothing in it is a call.
+
+    A tag's result goes to the closing tag, one behind a label to the end of its line, or of its paragraph where it is JSON
+    or a block.
+    """
+    mark = text[start:end]
+    name = re.search(r"[A-Za-z_▁]+", mark)
+    if mark[:1] in "<[" and name and "/" not in mark:
+        word = name[0].removesuffix("begin")
+        close = re.compile(rf"(?:[</\[|｜]|\A){{1,2}}{re.escape(word)}(?:end)?[|｜]?[>\]]").search(text, end)
+        return close.end() if close else len(text)
+    if mark[-1:] not in (":", "："):
+        return end
+    stop = text.find("\n\n" if _JSON_AHEAD.match(text, end) else "\n", end)
+    return stop if stop >= 0 else len(text)
 
 
 def refuse_choice(text: str, calls: list[Found], found: list[Found], start: int) -> None:

@@ -15,12 +15,12 @@ from kernel.parse.model import Found, Source, Unreadable
 from kernel.parse.pythonic import CALL_AHEAD, read_call, read_calls
 from kernel.parse.quoting import is_shown
 from kernel.parse.shape import arguments, calls_in, is_no_tool, tool_name
-from kernel.parse.stops import STOP, refuse_choice
+from kernel.parse.stops import STOP, behind_result, refuse_choice
 from kernel.parse.xmlcalls import read_arg_pairs, read_named_tags, read_parameters
 
 _WRAP = (
     r"<(?:\w{1,12}:)?(?:longcat_)?tool[_-]?(?:calls?|use)>|<function_?calls?>|<start_function_call>|<\|tool_calls?\|?>"
-    r"|<\|tool_call_start\|>|<\|action_start\|>(?:\s{0,4}<\|plugin\|>)?|<\|START_ACTION\|>|<\|tools_prefix\|>"
+    r"|<\|(?:tool_call|python)_start\|>|<\|action_start\|>(?:\s{0,4}<\|plugin\|>)?|<\|START_ACTION\|>|<\|tools_prefix\|>"
     r"|<[|｜]tool[▁_]calls(?:[▁_]section)?[▁_]begin[|｜]>|\[TOOL_CALLS?\]|<(?:tools?|action|tool_code)>|\bfunctools(?=\[)"
 )
 _MARK = re.compile(
@@ -43,7 +43,7 @@ _SOFT = re.compile(r"<(?:tools?|action|tool_code|tool[_-]?use)>", re.IGNORECASE)
 _FENCE = re.compile(r"\s{0,80}(?:```|~~~)(?:\w{0,20})\s{0,8}")
 _CLOSE = (
     r"(?:</(?:\w{1,12}:)?\w{0,20}(?:calls?|tools?|use|action|code|function)>|<function>"
-    r"|<[|｜]?/?tool[▁_]calls?(?:[▁_]section)?(?:[▁_]end)?[|｜]?>|<tool_call\|>|<end_function_call>|<\|(?:/tool_calls?|action_end"
+    r"|(?P<opening><\|?tool_calls?\|?>)|<[|｜]?/?tool[▁_]calls?(?:[▁_]section)?(?:[▁_]end)?[|｜]?>|<tool_call\|>|<\|python_end\|>|<end_function_call>|<\|(?:/tool_calls?|action_end"
     r"|END_ACTION|tools_suffix|eom_id|eot_id|im_end|call)\|>)"
 )
 _END_MARK = re.compile(_CLOSE, re.IGNORECASE)
@@ -77,6 +77,9 @@ def read_tagged(source: Source) -> list[Found]:
         start, pos = mark.span()
         if mark["final"] or mark["turn"] or (mark["result"] and calls):
             break
+        if mark["result"]:
+            pos = behind_result(text, start, pos)
+            continue
         if mark["json"]:
             if spare > 0:
                 end, cost = _end_of_json(source, reader, start)
@@ -303,7 +306,7 @@ def _json_calls(source: Source, pos: int, family: str, *, soft: bool) -> _Readin
             raise Unreadable("malformed-call", f"The JSON at offset {start} names no tool with arguments.", start)
         calls += [shape.found(family, start, pos, repaired=repaired) for shape in shapes]
         if closed:
-            return calls, closed.end()
+            return calls, _behind(closed)
         at = _skip(text, pos)
         at = _skip(text, at + 1) if text[at : at + 1] in (",", ";") else at
         if text[at : at + 1] != "{":
@@ -333,7 +336,12 @@ def _name_before(text: str, end: int) -> tuple[int, int]:
 
 def _ending(text: str, pos: int) -> int:
     closing = _ENDING.match(text, pos)
-    return closing.end() if closing else pos
+    return _behind(closing) if closing else pos
+
+
+def _behind(closing: re.Match[str]) -> int:
+    """The end of a closing tag; the start of one that only stands where a closing tag belongs, for it may open a call."""
+    return closing.start("opening") if closing["opening"] else closing.end()
 
 
 def _skip(text: str, pos: int) -> int:

@@ -12,9 +12,7 @@ from typing import NamedTuple
 from kernel.parse.jsonish import strict
 from kernel.parse.model import Unreadable
 
-_NAMES = (
-    "think|thinking|thoughts?|reasoning|reflection|scratchpad|analysis|inner_monologue|antThinking|seed:think|mm:think"
-)
+_NAMES = "think|thinking|thoughts?|reasoning|reflection|scratch_?pad|analysis|inner_monologue|antThinking|seed:think|mm:think"
 _OPEN = (
     rf"<(?P<tag>{_NAMES})>|\[THINK\]|◁think▷|<\|begin_of_thought\|>|<\|START_THINKING\|>|<\|?channel\|?>thought\b"
     r"|<\|thinking\|>|<unused94>"
