@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from kernel.act import Confirm, read_range
-from kernel.canonical import valid_text
+from kernel.canonical import to_jsonable, valid_text
 from kernel.errors import ConfigError
 from kernel.limits import TokenCounter, estimate_tokens
 from kernel.loop import FinishCheck, Loop
@@ -226,8 +226,8 @@ class Agent:
                 f'max_cost_usd is set, but there is no price for the model "{params.model}": '
                 "give Agent(prices={...}) one, an unknown price is not read as zero"
             )
-        return RunHead(
-            agent=self.name,
+        head = RunHead(
+            agent=valid_text(self.name),
             task=valid_text(task),
             run_id=run_id,
             system=valid_text(self.system) if turn == 1 else "",
@@ -249,6 +249,7 @@ class Agent:
             conversation_id=conversation_id,
             turn=turn,
         )
+        return _valid(head)
 
     def toolbox(self) -> dict[str, Tool]:
         """The tools of a run by name: the agent's own, and the kernel's `read_range`."""
@@ -429,6 +430,18 @@ async def _entered(model: Any) -> AsyncIterator[None]:
             yield
     else:
         yield
+
+
+def _valid(head: RunHead) -> RunHead:
+    """The head with valid Unicode everywhere, so that it can be recorded: nearly always the very same object."""
+    try:
+        msgspec.json.encode((head.tools, head.params, head.policy, head.texts, head.notes, head.provider))
+        (head.conversation_id or "").encode()
+    except UnicodeEncodeError:
+        return msgspec.convert(to_jsonable(msgspec.to_builtins(head)), RunHead)
+    except (TypeError, ValueError):  # not JSON: the codec writes such values in its own way
+        return head
+    return head
 
 
 def _check_limits(budget: Budget, guard: Guard, context: ContextLimits) -> None:
