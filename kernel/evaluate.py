@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
+from unicodedata import category
 
 from msgspec import Struct
 
@@ -27,6 +29,7 @@ _FILTERED = ("content_filter", "safety", "SAFETY")
 _FAILED = re.compile(r"error|fail|malformed", re.IGNORECASE)
 _FINISH_NAMES = (FINISH, "final_answer")
 _MAX_VALUE_CHARS = 200
+_INVENTED = re.compile(r"^[ \t>*_#]{0,8}(?:observation|观察)[^\n:：]{0,16}[:：]", re.IGNORECASE | re.MULTILINE)
 
 
 class Rules(Struct, frozen=True, kw_only=True):
@@ -50,13 +53,19 @@ def evaluate(reply: Reply, rules: Rules, step: int = 1) -> Decision:
         return _fault("filtered", say("fault.filter"), thought)
     if reply.tool_calls:
         return _structured(reply, rules, step)
-    if not reply.text.strip():
+    if not _is_visible(reply.text):
         return _fault("blank", say("fault.blank"), thought)
     return _text(reply, rules)
 
 
 def _fault(rule: str, message: str, thought: str = "", position: int = -1) -> Decision:
-    return Decision(kind="fault", thought=thought, fault=Fault(rule=rule, message=message, position=position))
+    fault = Fault(rule=rule, message=valid_text(message), position=position)
+    return Decision(kind="fault", thought=valid_text(thought), fault=fault)
+
+
+def _is_visible(text: str) -> bool:
+    """Whether a text holds anything to see: zero-width and control characters alone are as blank as spaces."""
+    return any(not (c.isspace() or category(c) in ("Cc", "Cf")) for c in text)
 
 
 def _structured(reply: Reply, rules: Rules, step: int) -> Decision:
@@ -69,17 +78,19 @@ def _structured(reply: Reply, rules: Rules, step: int) -> Decision:
             return _fault("finish-arguments", message, thought)
         return _finish(args, thought, "structured", rules)
     return Decision(
-        kind="calls", thought=thought, family="structured", calls=tuple(_read_call(call, rules) for call in calls)
+        kind="calls", thought=thought, family="structured", calls=tuple([_read_call(call, rules) for call in calls])
     )
 
 
 def _read_call(call: ToolCall, rules: Rules) -> Call:
-    try:
+    if call.name == FINISH and FINISH not in rules.tools:
+        alone = Fault(rule="finish-not-alone", message=rules.texts.say("fault.finish_alone"))
+        return Call(name=call.name, id=call.id, raw=valid_text(call.arguments), fault=alone)
+    args: Any = None
+    repaired, fault = False, None
+    with suppress(ValueError):
         args = parse_json(call.arguments)
-        repaired, fault = False, None
-        if not isinstance(args, dict):
-            args, repaired, fault = parse_arguments(call.arguments)
-    except ValueError:
+    if not isinstance(args, dict):
         args, repaired, fault = parse_arguments(call.arguments)
     if fault is not None or args is None:
         message = _said(fault, rules) if fault is not None else ""
@@ -159,25 +170,27 @@ def _text(reply: Reply, rules: Rules) -> Decision:
             return _fault("no-action", rules.texts.say("fault.no_action"), parsed.thought)
         return _fault(fault.rule, _said(fault, rules), parsed.thought, fault.position)
     first = calls[0]
-    ignored = tuple(call.name for call in calls[1:])
+    ignored = tuple(valid_text(call.name) for call in calls[1:])
     if first.name.lower() in _FINISH_NAMES and first.name not in rules.tools:
         return _finish(first.args, first.thought, first.family, rules, ignored)
     args = _clean(first.args, reply.text)
-    call = checked(first.name, args, rules, id="", raw=None, repaired=first.repaired)
+    call = checked(valid_text(first.name), args, rules, id="", raw=None, repaired=first.repaired)
+    invented = _INVENTED.search(reply.text, first.end)
     return Decision(
         kind="calls",
-        thought=first.thought,
+        thought=valid_text(first.thought),
         calls=(call,),
         ignored=ignored,
+        end=invented.start() if invented is not None else None,
         family=first.family,
-        intent=first.intent,
+        intent=None if first.intent is None else valid_text(first.intent),
         estimated_cost=first.estimated_cost,
     )
 
 
 def _plain_answer(visible: str, rules: Rules) -> Decision:
     answer = visible.strip()
-    if not answer:
+    if not _is_visible(answer):
         return _fault("blank", rules.texts.say("fault.blank"))
     if rules.require_finish:
         return _fault("no-action", rules.texts.say("fault.no_action"), answer)
@@ -188,9 +201,11 @@ def _finish(args: dict[str, Any], thought: str, family: str, rules: Rules, ignor
     values = list(args.values())
     value = args.get("answer", values[0] if len(values) == 1 else (args or ""))
     answer = value.strip() if isinstance(value, str) else compact_json(to_jsonable(value))
-    if not answer:
+    if not _is_visible(answer):
         return _fault("blank-finish", rules.texts.say("fault.blank_finish"), thought)
-    return Decision(kind="finish", thought=thought, answer=valid_text(answer), family=family, ignored=ignored)
+    return Decision(
+        kind="finish", thought=valid_text(thought), answer=valid_text(answer), family=family, ignored=ignored
+    )
 
 
 def _clean(args: dict[str, Any], source: str) -> dict[str, Any]:
