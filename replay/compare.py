@@ -117,8 +117,8 @@ def _steps(was: Step, now: Step, marks: StepMarks | None, turn: int, cut: bool) 
         return
     if was.guard != now.guard:
         yield from each("guard", "", _plain(was.guard), _plain(now.guard), step_span, "guard")
-    yield from each("feedback", "", was.feedback, now.feedback, step_span, "texts")
     yield from each("feedback", "/refusal", was.refusal, now.refusal, step_span, "finish check")
+    yield from each("feedback", "", was.feedback, now.feedback, step_span, "texts")
     yield from each("budget", "/errors", was.errors, now.errors, step_span, "budget")
     if was.budget != now.budget:
         yield from each("budget", "", _budget(was.budget), _budget(now.budget), step_span, "budget")
@@ -261,8 +261,8 @@ def _ends(recorded: Run, observed: Run, turn: int) -> Iterator[Divergence]:
 
 def _stop_cause(was: str, now: str) -> str:
     for reason in (now, was):
-        if reason in ("max_steps", "token_budget", "cost_budget"):
-            return "budget"
+        if reason in ("max_steps", "token_budget", "cost_budget", "model_error") or reason.endswith("_exhausted"):
+            return "budget"  # max_errors, max_finish_refusals and model_retries are limits too
         if reason == "timeout":
             return "clock"
         if reason == "loop_detected":
