@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from kernel.canonical import compact_json, parse_json, to_jsonable, valid_text
 from kernel.messages import Reply, ToolCall
-from kernel.parse import ParseFault, parse, parse_arguments
+from kernel.parse import ParsedCall, ParseFault, parse, parse_arguments
 from kernel.run import Call, Decision, Fault, Protocol
 from kernel.schema import Violation
 from kernel.texts import Texts
@@ -24,11 +24,30 @@ from kernel.tools import Tool
 from kernel.transcript import FINISH, identified
 from kernel.violation import ABSENT
 
-_CUT = ("length", "max_tokens", "MAX_TOKENS")
-_FILTERED = ("content_filter", "safety", "SAFETY")
+_CUT = frozenset({"length", "max_tokens", "max_output_tokens", "model_length", "model_context_window_exceeded"})
+_FILTERED = frozenset(
+    {
+        "content_filter",
+        "content_filtered",
+        "safety",
+        "recitation",
+        "blocklist",
+        "prohibited_content",
+        "spii",
+        "sensitive",
+    }
+    | {"guardrail_intervened"}
+)
+"""What providers call these two ends, in lower case with underscores."""
 _FAILED = re.compile(r"error|fail|malformed", re.IGNORECASE)
 _FINISH_NAMES = (FINISH, "final_answer")
 _MAX_VALUE_CHARS = 200
+_CALL_MARK = re.compile(
+    r"</?\|?tool_?calls?|\[TOOL_CALLS?\]|\[ARGS\]|<function[=_ (]|<(?:\w{1,12}:)?invoke\b|<[|｜]tool|DSML|\bto=functions\.|<\|python_tag"
+    r"|<start_function_call>|<\|action_start|<arg_key>",
+    re.IGNORECASE,
+)
+"""What nobody writes into an answer who does not mean to call, or to speak of calls."""
 _INVENTED = re.compile(r"^[ \t>*_#]{0,8}(?:observation|观察)[^\n:：]{0,16}[:：]", re.IGNORECASE | re.MULTILINE)
 
 
@@ -45,12 +64,17 @@ def evaluate(reply: Reply, rules: Rules, step: int = 1) -> Decision:
     """Read a reply as calls, a finish or a fault."""
     say = rules.texts.say
     thought = reply.reasoning or ""
-    if reply.refusal is not None:
+    ended = (reply.finish_reason or "").lower().replace("-", "_")
+    if reply.refusal is not None and (reply.refusal.strip() or ended == "refusal"):
         return _fault("refusal", say("fault.refusal", text=reply.refusal), thought)
-    if reply.finish_reason in _CUT:
+    if ended == "refusal":
+        return _fault("refusal", say("fault.refusal", text=reply.text), thought)
+    if ended in _CUT:
         return _fault("cut-off", say("fault.length"), thought)
-    if reply.finish_reason in _FILTERED:
+    if ended in _FILTERED:
         return _fault("filtered", say("fault.filter"), thought)
+    if reply.tool_calls and _FAILED.search(ended):
+        return _fault("provider-refused", say("fault.provider", reason=reply.finish_reason), thought)
     if reply.tool_calls:
         return _structured(reply, rules, step)
     if not _is_visible(reply.text):
@@ -92,6 +116,8 @@ def _read_call(call: ToolCall, rules: Rules) -> Call:
         args = parse_json(call.arguments)
     if not isinstance(args, dict):
         args, repaired, fault = parse_arguments(call.arguments)
+    elif call.arguments.count(":") != compact_json(args).count(":") or "\\u" in call.arguments:
+        args, repaired, fault = parse_arguments(call.arguments)  # a key may have been given twice
     if fault is not None or args is None:
         message = _said(fault, rules) if fault is not None else ""
         position = fault.position if fault is not None else -1
@@ -156,13 +182,13 @@ def _text(reply: Reply, rules: Rules) -> Decision:
     calls = parsed.calls
     if rules.protocol == "tools":
         # A plain answer may quote code or JSON: only what names a real tool, or insists on being a call, is one.
-        if calls and calls[0].name not in rules.tools and calls[0].name.lower() not in _FINISH_NAMES:
+        if calls and not _insists(calls[0], rules):
             calls = ()
         if not calls and _FAILED.search(reply.finish_reason or ""):
             return _fault(
                 "provider-refused", rules.texts.say("fault.provider", reason=reply.finish_reason), parsed.thought
             )
-        if not calls and (parsed.fault is None or parsed.fault.rule == "no-action"):
+        if not calls and (parsed.fault is None or not _is_attempt(reply.text, parsed.fault, rules)):
             return _plain_answer(parsed.visible, rules)
     if not calls:
         fault = parsed.fault
@@ -188,6 +214,29 @@ def _text(reply: Reply, rules: Rules) -> Decision:
     )
 
 
+def _insists(call: ParsedCall, rules: Rules) -> bool:
+    """Whether a reading is a call that was made, not part of an answer: a code block never is, and a form that answers have
+    too only where it names a real tool."""
+    if call.family == "codeblock":
+        return False
+    known = call.name in rules.tools or call.name.lower() in _FINISH_NAMES
+    return known or call.family not in ("json", "react", "pythonic")
+
+
+def _is_attempt(text: str, fault: ParseFault, rules: Rules) -> bool:
+    """Whether a text that could not be read as calls was meant as one, rather than as an answer that shows code or JSON:
+    it holds a model's own call marks, or a tool's name as calls write it."""
+    if fault.rule in ("no-action", "several-blocks", "missing-arguments"):
+        return False
+    if fault.rule == "thinking-only" or _CALL_MARK.search(text):
+        return True
+    return any(
+        f"{before}{name}{after}" in text
+        for name in (*rules.tools, *_FINISH_NAMES)
+        for before, after in (('"', '"'), ("'", "'"), ("“", "”"), ("", "("), ("", "["), ("Action: ", ""))
+    )
+
+
 def _plain_answer(visible: str, rules: Rules) -> Decision:
     answer = visible.strip()
     if not _is_visible(answer):
@@ -200,6 +249,7 @@ def _plain_answer(visible: str, rules: Rules) -> Decision:
 def _finish(args: dict[str, Any], thought: str, family: str, rules: Rules, ignored: tuple[str, ...] = ()) -> Decision:
     values = list(args.values())
     value = args.get("answer", values[0] if len(values) == 1 else (args or ""))
+    value = "" if value is None else value
     answer = value.strip() if isinstance(value, str) else compact_json(to_jsonable(value))
     if not _is_visible(answer):
         return _fault("blank-finish", rules.texts.say("fault.blank_finish"), thought)

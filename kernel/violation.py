@@ -69,7 +69,7 @@ def _explain_one(error: Any, root: Mapping[str, Any], args: Any) -> Iterator[tup
         case "additionalProperties" | "unevaluatedProperties":
             known = tuple((_parent(error, root) or {}).get("properties", ()))
             for name in kind["unexpected"]:
-                yield _violation((*at, name), _value(args, (*at, name)), ("no such property", "没有这个属性"), known)
+                yield _violation((*at, name), _value(args, (*at, name)), ("a known property", "已知的属性"), known)
         case "enum":
             yield _violation(at, _value(args, at), _ONE_OF, tuple(kind["options"]))
         case "const":
