@@ -31,7 +31,8 @@ from kernel.spool import Batch, Spool, waiting_elsewhere
 
 _log = logging.getLogger("tracefirst.export")
 
-_SLICE_SPANS, _SLICE_BYTES = 32, 1 << 20  # the writer lets the run's thread in between such slices
+_SLICE_SPANS, _SLICE_BYTES = 8, 1 << 18  # the writer lets the run's thread in between such slices
+_BREATH_S = 5e-5
 _LINGER_S = 0.05  # the writer wakes at most so often: waking a thread costs the run more than a span does
 _RESCAN_S = 5.0  # how often to look for what ended processes left
 _SMALLEST_CUT_BYTES = 4096
@@ -137,7 +138,7 @@ class Outbox:
                     self.spool.dropped += len(taken)
                     raise
             if pause:
-                time.sleep(0)
+                time.sleep(_BREATH_S)
 
     def _slice(self) -> list[tuple[Span, Resource]]:
         out: list[tuple[Span, Resource]] = []

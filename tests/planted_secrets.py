@@ -211,9 +211,9 @@ class LeakyRun:
     def _finish(self, answer: str) -> Any:
         return act("finish", answer=answer) if self.protocol == "text" else answer
 
-    def run(self, trace: Any, **options: Any) -> RunResult:
+    def run(self, trace: Any, *, ids_of: str = "leaky") -> RunResult:
         model = ScriptedModel(self.script(), protocol=self.protocol, usage=self.usage)
-        clock, ids = CountingClock(), CountingIds("leaky")
+        clock, ids = CountingClock(), CountingIds(ids_of)
         work = self.agent().run(
             f"find {self.text}",
             llm=model,
@@ -221,7 +221,6 @@ class LeakyRun:
             confirm=lambda name, args: True,
             clock=clock,
             ids=ids,
-            **options,
         )
         return asyncio.run(work)
 
