@@ -101,6 +101,8 @@ class Dispatcher:
     ) -> CallRecord:
         """One call through the pipeline."""
         tool = self._tools.get(call.name)
+        if tool is None and call.fault is not None and call.fault.rule == "finish-not-alone":
+            return _refusal(call, "bad_args", call.fault.rule, call.fault.message)
         if tool is None:
             return self._unknown(call)
         refused = self._schema(call, tool) or self._policy(call, tool) or self._allowance(call, tool)

@@ -89,6 +89,8 @@ def clean(reply: Reply) -> Reply:
     Raises:
         TypeError: a field holds what no reply can hold; the message names it.
     """
+    if _is_usual(reply):
+        return reply
     if not isinstance(reply, Reply):
         raise TypeError(f"the model must return a Reply, it returned {type(reply).__name__}")
     texts = [("text", reply.text)]
@@ -118,6 +120,20 @@ def clean(reply: Reply) -> Reply:
         ),
         usage=_counts(reply.usage),
         **{name: None if (v := getattr(reply, name)) is None else valid_text(v) for name in _OPTIONAL_TEXTS},
+    )
+
+
+def _is_usual(reply: Any) -> bool:
+    """Whether a reply surely needs no cleaning: ASCII text alone. Says nothing of any other."""
+    return (
+        type(reply) is Reply
+        and reply.tool_calls == ()
+        and reply.reasoning is None
+        and reply.refusal is None
+        and all(type(t) is str and t.isascii() for t in (reply.text, reply.finish_reason or "", reply.model or ""))
+        and (reply.response_id is None or (type(reply.response_id) is str and reply.response_id.isascii()))
+        and type(reply.usage) is Usage
+        and all(n is None or (type(n) is int and n >= 0) for n in msgspec.structs.astuple(reply.usage)[:-1])
     )
 
 

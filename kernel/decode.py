@@ -10,7 +10,7 @@ import msgspec
 
 from kernel import semconv as sc
 from kernel.attributes import Problem, Reader
-from kernel.encode import CONFIG_FIELDS, USAGE
+from kernel.encode import CONFIG_FIELDS, USAGE, attempts_digest
 from kernel.genai import message_from_json, tool_from_json
 from kernel.messages import ModelParams, Reply, Usage
 from kernel.run import (
@@ -284,8 +284,12 @@ def _decode_chat(read: Reader, span: Span, head: RunHead, previous: Step | None)
             except (KeyError, TypeError, msgspec.MsgspecError) as error:
                 read.problem("unreadable", sc.ATTEMPT_EVENT, f"attempt {number} cannot be read: {error}")
     attempts.sort(key=lambda pair: pair[0])
+    kept = tuple(attempt for _, attempt in attempts)
+    recorded = read.value(sc.ATTEMPTS, str)
+    if recorded != (attempts_digest(kept) if kept else None):
+        read.problem("changed", sc.ATTEMPTS, f"the events of failed attempts are not as recorded; {len(kept)} are here")
     reply = read.json(sc.OUTPUT_MESSAGES, None, None, lambda data: _reply(read, data[0]))
-    return msgspec.structs.replace(chat, reply=reply, attempts=tuple(a for _, a in attempts))
+    return msgspec.structs.replace(chat, reply=reply, attempts=kept)
 
 
 def _reply(read: Reader, data: dict[str, Any]) -> Reply:

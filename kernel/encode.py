@@ -6,12 +6,13 @@ from collections.abc import Iterable
 from typing import Any
 
 from kernel import semconv as sc
-from kernel.canonical import compact_json
+from kernel.canonical import compact_json, digest
 from kernel.genai import message_to_json, reply_to_json, tool_to_json
 from kernel.messages import ModelParams, Usage
 from kernel.run import (
     FORMAT_VERSION,
     GUARD_OK,
+    Attempt,
     Call,
     CallRecord,
     Chat,
@@ -157,8 +158,10 @@ def chat_attributes(index: int, chat: Chat, head: RunHead, previous: Step | None
 
 
 def chat_end_attributes(chat: Chat) -> Attributes:
-    """What `chat` gains at its end."""
+    """What `chat` gains at its end. Failed attempts are events, which no seal covers: their digest is an attribute."""
     out: Attributes = {}
+    if chat.attempts:
+        out[sc.ATTEMPTS] = attempts_digest(chat.attempts)
     if (reply := chat.reply) is not None:
         out[sc.OUTPUT_MESSAGES] = compact_json([reply_to_json(reply)])
         if reply.finish_reason is not None:
@@ -175,6 +178,11 @@ def chat_end_attributes(chat: Chat) -> Attributes:
             out[sc.ERROR_TYPE] = chat.attempts[-1].kind
         out[sc.FLAGGED] = True
     return out
+
+
+def attempts_digest(attempts: tuple[Attempt, ...]) -> str:
+    """How many attempts failed, and a digest over them in order."""
+    return f"{len(attempts)} {digest(compact_json(attempts))}"
 
 
 def chat_events(chat: Chat, time_ns: int) -> tuple[Event, ...]:
@@ -229,6 +237,7 @@ def _without_calls(decision: Decision) -> Decision:
         answer=decision.answer,
         fault=decision.fault,
         ignored=decision.ignored,
+        end=decision.end,
         family=decision.family,
         intent=decision.intent,
         estimated_cost=decision.estimated_cost,

@@ -68,8 +68,8 @@ class Journal:
 
     def ended(self, span: Span) -> None:
         _, texts = self._open.pop(span.span_id)
-        line, self._done[span.span_id] = encode_ended(span, texts)
-        self._write(b'{"e":%b}\n' % line)
+        laid_out = self._done[span.span_id] = encode_ended(span, texts)
+        self._write(b'{"e":%b}\n' % laid_out.translate(None, b"\n"))
 
     def _write(self, line: bytes) -> None:
         if self._failure is not None:

@@ -60,16 +60,16 @@ def encode_started(span: Span) -> tuple[bytes, list[str]]:
         return encode_span(span), []
 
 
-def encode_ended(span: Span, started: list[str]) -> tuple[bytes, bytes]:
-    """A span at its end, as `encode_span` and as `encode_document` write it. What it had at its start is not written
-    again: attributes are only added to a span, never changed."""
+def encode_ended(span: Span, started: list[str]) -> bytes:
+    """A span at its end, as `encode_document` lays it out; without its line breaks it is one line of JSON. What it had at
+    its start is not written again: attributes are only added to a span, never changed."""
     try:
         texts = started
         if len(texts) < len(span.attributes):
             texts = texts + _attribute_texts(dict(islice(span.attributes.items(), len(texts), None)))
-        return _span_text(span, _COMPACT, texts).encode(), _span_text(span, _REVIEW, texts).encode()
+        return _span_text(span, _REVIEW, texts).encode()
     except Exception:  # as in `encode_span`
-        return encode_span(span), encode_for_review(span)
+        return encode_for_review(span)
 
 
 def encode_for_review(span: Span) -> bytes:

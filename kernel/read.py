@@ -100,7 +100,9 @@ class Transcript:
         cut = next((i for i in range(1, most) if total - self._sizes[parts[i].start] <= window // 2), most)
         self._condensed += cut
         lines = self._bounded([part.line for part in parts[:cut]], window // 4)
-        text = texts.say("condensed", count=self._condensed, lines="\n".join(lines))
+        left_out = self._condensed - len(lines)
+        listed = [texts.say("condensed.left_out", count=left_out), *lines] if left_out else lines
+        text = texts.say("condensed", count=self._condensed, lines="\n".join(listed))
         start, sizes = parts[cut].start, self._sizes
         rest, shift = self._messages[start:], start - (self._fixed + 1)
         self._messages, self._sizes = self._messages[: self._fixed], sizes[: self._fixed + 1]

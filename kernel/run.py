@@ -170,7 +170,10 @@ class Call(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
 
 
 class Decision(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
-    """What a reply was read as. `answer` belongs to `finish`, `fault` to `fault`; `ignored` names further actions."""
+    """What a reply was read as. `answer` belongs to `finish`, `fault` to `fault`; `ignored` names further actions.
+
+    `end` is where the reply begins to make up results: what stands behind it never enters the conversation.
+    """
 
     kind: Literal["calls", "finish", "fault"]
     thought: str = ""
@@ -178,6 +181,7 @@ class Decision(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
     answer: str | None = None
     fault: Fault | None = None
     ignored: tuple[str, ...] = ()
+    end: int | None = None
     family: str = ""
     intent: str | None = None
     estimated_cost: float | None = None

@@ -5,6 +5,8 @@ cut, masked or edited one, and which.
 from __future__ import annotations
 
 import hashlib
+import struct
+from functools import lru_cache
 from typing import Any
 from zlib import crc32
 
@@ -17,9 +19,15 @@ _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
 
 def seal(attributes: dict[str, Any]) -> str:
     """Digest of a span's attributes: 8 hex digits over all, a dot, then four for each in the order of their keys."""
-    texts = _texts(attributes, sorted(attributes))
-    places = b"".join([(crc32(_bytes(text)) & 0xFFFF).to_bytes(2, "big") for text in texts])
+    texts = _texts(attributes, _order(tuple(attributes)))
+    places = struct.pack(f">{len(texts)}H", *[crc32(_bytes(text)) & 0xFFFF for text in texts])
     return f"{_total(texts)}.{places.hex()}"
+
+
+@lru_cache(maxsize=1024)
+def _order(keys: tuple[str, ...]) -> list[str]:
+    """Sorted keys; spans of one kind have the same ones."""
+    return sorted(keys)
 
 
 def _texts(attributes: dict[str, Any], keys: list[str]) -> list[str]:

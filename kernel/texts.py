@@ -40,6 +40,8 @@ _EN = {
     "fault.filter": "the provider withheld the reply (content filter)",
     "fault.refusal": "the model refused: {text}",
     "fault.provider": "the model server rejected the reply ({reason})",
+    "fault.finish_alone": "[FormatError] finish must be called alone. Use the results first, then call finish.",
+    "condensed.left_out": "({count} older steps are not listed)",
     "fault.blank_finish": "finish needs a non-empty answer",
     "fault.text": (
         "[FormatError] {message}. Nothing was run. Reply with a thought and exactly one action, for example:\n"
@@ -122,6 +124,8 @@ _ZH = {
     "fault.filter": "服务方拦截了回复（内容过滤）",
     "fault.refusal": "模型拒绝回答：{text}",
     "fault.provider": "模型服务拒绝了这个回复（{reason}）",
+    "fault.finish_alone": "[FormatError] finish 必须单独调用。请先使用结果，再调用 finish。",
+    "condensed.left_out": "（更早的 {count} 步未列出）",
     "fault.blank_finish": "finish 需要非空的答案",
     "fault.text": (
         "[FormatError] {message}。没有执行任何动作。请回复思考和恰好一个动作，例如：\n"

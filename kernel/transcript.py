@@ -107,7 +107,8 @@ def messages_after(step: Step, head: RunHead) -> tuple[Message, ...]:
             out.append(Message(role="tool", content=content, tool_call_id=call.id, name=call.name))
     else:
         if reply.text.strip():
-            out.append(Message(role="assistant", content=reply.text))
+            end = step.decision.end if step.decision is not None else None
+            out.append(Message(role="assistant", content=reply.text if end is None else reply.text[:end].rstrip()))
         if step.calls:
             texts = texts_for(head.language, head.texts)
             shown = "\n".join(shown_text(record) for record in step.calls)

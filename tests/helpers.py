@@ -323,6 +323,7 @@ def _finished_step(draw: st.DrawFn, index: int, head: RunHead, previous: Step | 
             answer=draw(maybe_texts),
             fault=draw(st.none() | faults),
             ignored=draw(few(texts)),
+            end=draw(st.none() | counts),
             family=draw(texts),
             intent=draw(maybe_texts),
             estimated_cost=draw(st.none() | floats),
