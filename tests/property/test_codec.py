@@ -205,7 +205,7 @@ def test_the_runs_drawn_here_use_every_field_of_every_record() -> None:
                 look(item)
 
     @given(runs())
-    @settings(parent=thorough, max_examples=200, derandomize=True, database=None)
+    @settings(parent=thorough, max_examples=500, derandomize=True, database=None)
     def draw(run: Run) -> None:
         look(run)
 
