@@ -41,7 +41,7 @@ def recordings(
         click.UsageError: it holds several, and none was chosen.
     """
     path = Path(name)
-    _must_be_file(path, name)
+    must_be_file(path, name)
     if path.stat().st_size > whole_bytes:
         yield from _streamed(path, trace_id, every)
         return
@@ -89,11 +89,24 @@ def _ask_to_choose(name: str, ids: Sequence[str], trace_id: str | None) -> None:
     )
 
 
-def _must_be_file(path: Path, name: str) -> None:
+def keep_inputs(target: str | None, names: Sequence[str]) -> None:
+    """Refuse to write over a file that is read: a recording cannot be made again. Raises `click.UsageError`."""
+    if target is None or not os.path.exists(target):
+        return
+    for name in names:
+        if os.path.exists(name) and os.path.samefile(target, name):
+            raise click.UsageError(f"--output {target} is the recording itself and is not written over: name another")
+
+
+def must_be_file(path: Path, name: str) -> None:
+    """Refuse what is absent, a folder, or can be read only once. Raises `TraceError`."""
     if path.is_dir():
         raise TraceError(f"{name}: no *.trace.json in this folder", file=name)
     if not path.exists():
         raise TraceError(f"{name}: no such file{_meant(name)}", file=name)
+    if path.is_fifo():
+        message = f"{name}: is a pipe, which can be read only once: save it to a file and replay that"
+        raise TraceError(message, file=name)
 
 
 def _meant(name: str) -> str:

@@ -11,7 +11,7 @@ from kernel.errors import ConfigError, TracefirstError
 from kernel.journal import SUFFIX
 from replay.cli import output
 from replay.cli.app import SAME, UNUSABLE
-from replay.cli.files import message_of
+from replay.cli.files import keep_inputs, message_of, must_be_file
 from replay.recording import Recording
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.-]+")
@@ -19,7 +19,9 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9_.-]+")
 
 def import_traces(*, file: str, output: str, trace_id: str | None, every: bool, no_mask: bool) -> int:
     """Read a foreign file and write each of its traces as a recording; returns the exit status."""
+    keep_inputs(output, [file])
     try:
+        must_be_file(Path(file), file)
         found = _chosen(file, trace_id, every, mask=not no_mask)
     except click.ClickException:
         raise

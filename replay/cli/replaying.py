@@ -11,7 +11,7 @@ from kernel.errors import ConfigError
 from replay.cli import output
 from replay.cli.agents import Agents, agent_for, load_agent
 from replay.cli.app import DIFFERENT, SAME, UNUSABLE, USAGE
-from replay.cli.files import expand, message_of, recordings
+from replay.cli.files import expand, keep_inputs, message_of, recordings
 from replay.document import Emitted, document, to_json
 from replay.play import ReplayResult, replay
 from replay.render import Paint, View
@@ -35,6 +35,7 @@ def replay_files(
     _check_addresses(otlp, ui)
     agents = load_agent(agent) if agent is not None else None
     names = expand(files)
+    keep_inputs(output, names)
     job = _Job(agents, form, _view(verbose, steps), otlp, ui, output, brief=len(names) > 1 or every, options=trace_id)
     for done, name in enumerate(names):
         _progress(done, len(names))
