@@ -48,6 +48,8 @@ def load(source: Path | bytes, name: str | None = None) -> Source:
         refuse(name, "the file is empty", remedy="The program that wrote it may not have flushed its spans.")
     notes: list[str] = []
     data = unpack(data, name, notes)
+    if notes and not data:
+        refuse(name, "the compressed data is cut off before its first byte of content", remedy="Copy the file again.")
     return Source(name=name, data=_as_utf8(data, name, notes), notes=notes)
 
 
