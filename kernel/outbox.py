@@ -33,6 +33,7 @@ _log = logging.getLogger("tracefirst.export")
 
 _SLICE_SPANS, _SLICE_BYTES = 8, 1 << 18  # the writer lets the run's thread in between such slices
 _BREATH_S = 5e-5
+_PROBE_SPANS = 8
 _LINGER_S = 0.05  # the writer wakes at most so often: waking a thread costs the run more than a span does
 _RESCAN_S = 5.0  # how often to look for what ended processes left
 _SMALLEST_CUT_BYTES = 4096
@@ -221,7 +222,7 @@ class Outbox:
     def _send_all(self) -> bool:
         """Send until nothing waits; False where the server has to be asked again later."""
         self.spool.adopt()
-        while batch := self.spool.take(self._max_batch_bytes, self._limits.max_batch_spans):
+        while batch := self.spool.take(self._max_batch_bytes, self._most_spans()):
             answer, faults = self._post(batch.records)
             if answer.status == 413 and len(batch.records) == 1:
                 answer, faults = self._post_shorter(batch.records[0], answer)
@@ -234,6 +235,10 @@ class Outbox:
             else:
                 self._settle(batch, answer, faults)
         return True
+
+    def _most_spans(self) -> int:
+        """A server that did not take the last batch is asked with a small one, which costs this process little."""
+        return min(_PROBE_SPANS, self._limits.max_batch_spans) if self._failing else self._limits.max_batch_spans
 
     def _post(self, records: Sequence[bytes]) -> tuple[Answer, list[str]]:
         body, faults = encode_body(records, self.target.protocol)
