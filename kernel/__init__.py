@@ -10,8 +10,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from kernel.agent import Agent, Conversation, RunResult, react
+    from kernel.agent import Agent, react
     from kernel.archive import Archive, SqliteArchive
+    from kernel.conversation import Conversation
     from kernel.errors import ConfigError, ModelError, TraceError, TracefirstError
     from kernel.ledger import Ledger, MemoryLedger, SqliteLedger
     from kernel.loop import FinishContext
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from kernel.messages import Message, ModelParams, Reply, Request, ToolCall, ToolSpec, Usage
     from kernel.model import FunctionModel, ScriptedModel
     from kernel.openai import OpenAIModel, default_model
+    from kernel.result import RunResult
     from kernel.run import Budget, ContextLimits, Guard, Policy, Price, Run, Step
     from kernel.seams import Clock, Ids, Model
     from kernel.tools import Tool, ToolRegistry
@@ -26,8 +28,9 @@ if TYPE_CHECKING:
     from kernel.version import VERSION as __version__
 
 _HOMES = {
-    "kernel.agent": ("Agent", "Conversation", "RunResult", "react"),
+    "kernel.agent": ("Agent", "react"),
     "kernel.archive": ("Archive", "SqliteArchive"),
+    "kernel.conversation": ("Conversation",),
     "kernel.errors": ("ConfigError", "ModelError", "TraceError", "TracefirstError"),
     "kernel.ledger": ("Ledger", "MemoryLedger", "SqliteLedger"),
     "kernel.loop": ("FinishContext",),
@@ -35,6 +38,7 @@ _HOMES = {
     "kernel.messages": ("Message", "ModelParams", "Reply", "Request", "ToolCall", "ToolSpec", "Usage"),
     "kernel.model": ("FunctionModel", "ScriptedModel"),
     "kernel.openai": ("OpenAIModel", "default_model"),
+    "kernel.result": ("RunResult",),
     "kernel.run": ("Budget", "ContextLimits", "Guard", "Policy", "Price", "Run", "Step"),
     "kernel.seams": ("Clock", "Ids", "Model"),
     "kernel.tools": ("Tool", "ToolRegistry"),

@@ -21,6 +21,7 @@ from kernel.guard import LoopGuard
 from kernel.ledger import approval_binding, idempotency_key
 from kernel.limits import Spending
 from kernel.observation import ArtifactError, ArtifactStore, show
+from kernel.read_range import read_range
 from kernel.run import Approval, Call, CallRecord, Decision, RunHead, ToolFault
 from kernel.seams import Clock, Invocation, Tools
 from kernel.texts import Texts
@@ -278,11 +279,6 @@ class Dispatcher:
     def _has_effect(self, call: Call) -> bool:
         tool = self._tools.get(call.name)
         return tool is not None and tool.spec.side_effect
-
-
-def read_range(handle: str, start: int = 0, length: int | None = None) -> str:
-    """Stands for the built-in tool in a registry; dispatch reads the run's own artifacts."""
-    raise RuntimeError("read_range is answered by dispatch")
 
 
 def _binding(call: Call, step: int, position: int) -> str:

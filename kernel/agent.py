@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import math
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from msgspec import Struct
 
-from kernel.act import Confirm, read_range
+from kernel.act import Confirm
 from kernel.canonical import to_jsonable, valid_text
+from kernel.conversation import Conversation
 from kernel.errors import ConfigError
-from kernel.limits import TokenCounter, estimate_tokens
-from kernel.loop import FinishCheck, Loop
-from kernel.messages import ModelParams, Usage
+from kernel.limits import TokenCounter, check_limits, check_prices, estimate_tokens
+from kernel.loop import FinishCheck
+from kernel.messages import ModelParams
 from kernel.model import PromptFunction, as_model, described
 from kernel.policy import policy_from
-from kernel.read import Transcript
+from kernel.read_range import read_range_tool
+from kernel.result import RunResult
 from kernel.run import (
     Budget,
     ContextLimits,
@@ -28,59 +27,18 @@ from kernel.run import (
     Language,
     Policy,
     Price,
-    Run,
-    RunEnd,
     RunHead,
-    Step,
-    StopReason,
 )
-from kernel.seams import Clock, Ids, Model, RandomIds, Seams, SystemClock, Tools
-from kernel.texts import Texts, texts_for
+from kernel.seams import Clock, Ids, Model, RandomIds, SystemClock
+from kernel.texts import texts_for
 from kernel.tools import Tool, ToolRegistry
 from kernel.transcript import READ_RANGE
 
 if TYPE_CHECKING:
     from kernel.archive import Archive
     from kernel.ledger import Ledger
-    from kernel.tracing import Session
 
 Llm = Model | PromptFunction
-
-
-class RunResult(Struct, frozen=True, kw_only=True):
-    """How a run ended. `answer` is there exactly when `ok`; a stopped run never gives half an answer.
-
-    `trace_path` is the trace file, where one was written; `warnings` say what of the telemetry was lost.
-    """
-
-    ok: bool
-    answer: str | None
-    stop_reason: StopReason
-    detail: str
-    steps: tuple[Step, ...]
-    usage: Usage
-    cost_usd: float | None
-    trace_id: str
-    trace_path: Path | None
-    warnings: tuple[str, ...]
-    run: Run
-
-    def __repr__(self) -> str:
-        """Short: asyncio prints the results of tasks, and a run may be large."""
-        return f"RunResult(stop_reason={self.stop_reason!r}, steps={len(self.steps)}, trace_id={self.trace_id!r})"
-
-    def to_json(self) -> str:
-        """The whole run as one JSON document, which `replay` reads too."""
-        document = {
-            "tracefirst": "run",
-            "version": 1,
-            "trace_id": self.trace_id,
-            "ok": self.ok,
-            "answer": self.answer,
-            "stop_reason": self.stop_reason,
-            "run": msgspec.to_builtins(self.run),
-        }
-        return msgspec.json.encode(document).decode()
 
 
 class Agent:
@@ -138,8 +96,8 @@ class Agent:
         self.confirm = confirm
         self.count_tokens = count_tokens
         texts_for(language, self.texts)
-        _check_limits(self.budget, self.guard, self.context)
-        _check_prices(self.prices)
+        check_limits(self.budget, self.guard, self.context)
+        check_prices(self.prices)
 
     async def run(
         self,
@@ -264,149 +222,6 @@ class Agent:
         return tuple(fragment.text for fragment in self.archive.fragments(task, 5, 2000))
 
 
-_READ_RANGE_SCHEMA = {
-    "type": "object",
-    "properties": {
-        "handle": {"type": "string"},
-        "start": {"type": "integer", "minimum": 0},
-        "length": {"type": "integer", "minimum": 1},
-    },
-    "required": ["handle"],
-    "additionalProperties": False,
-}
-_range_tools: dict[str, Tool] = {}
-
-
-def read_range_tool(texts: Texts) -> Tool:
-    """The built-in tool that reads the rest of a cut observation."""
-    description = texts.say("read_range.description")
-    if description not in _range_tools:
-        from kernel.messages import ToolSpec
-
-        spec = ToolSpec(name=READ_RANGE, description=description, parameters=_READ_RANGE_SCHEMA)
-        _range_tools[description] = Tool(spec, read_range)
-    return _range_tools[description]
-
-
-class Conversation:
-    """A history shared by several runs, in one trace. Use it from one task at a time."""
-
-    def __init__(
-        self,
-        agent: Agent,
-        *,
-        model: Model,
-        confirm: Confirm | None,
-        trace: Any,
-        conversation_id: str | None,
-        clock: Clock,
-        ids: Ids,
-        single: bool,
-    ) -> None:
-        self._agent = agent
-        self._model = model
-        self._confirm = confirm
-        self._clock = clock
-        self._ids = ids
-        self._conversation_id = conversation_id
-        self._single = single
-        self._transcript = Transcript(agent.count_tokens)
-        self._turn = 0
-        self._busy = False
-        self._session: Session | None = None
-        self._trace = trace
-        self._trace_id: str | None = None
-
-    async def send(self, task: str) -> RunResult:
-        """One user turn: a run that continues the history. Raises `ConfigError` before anything runs."""
-        if self._busy:
-            raise ConfigError("this conversation is in the middle of a run: await it before you send the next turn")
-        self._busy = True
-        try:
-            return await self._send(task)
-        finally:
-            self._busy = False
-
-    async def _send(self, task: str) -> RunResult:
-        from kernel.execute import LiveTools
-
-        self._turn += 1
-        agent = self._agent
-        run_id = self._ids.span_id() + self._ids.span_id()
-        head = agent.head(
-            task,
-            self._model,
-            run_id=run_id,
-            turn=self._turn,
-            conversation_id=self._conversation_id,
-            confirm=self._confirm is not None,
-        )
-        session = self._open_session(head)
-        recorder = session.recorder(self._clock, self._ids) if session is not None else None
-        port: Tools = LiveTools(agent.ledger, run_id=run_id, clock=self._clock)
-        loop = Loop(
-            head,
-            agent.toolbox(),
-            Seams(model=self._model, tools=port, clock=self._clock, ids=self._ids),
-            self._transcript,
-            confirm=self._confirm,
-            finish_check=agent.finish_check,
-            tracer=recorder,
-            count=agent.count_tokens,
-        )
-        try:
-            async with _entered(self._model):
-                end = await loop.run()
-        finally:
-            if recorder is not None and session is not None and self._single:
-                session.close()
-        return self._result(head, loop, end, session, recorder)
-
-    def _result(self, head: RunHead, loop: Loop, end: RunEnd, session: Session | None, recorder: Any) -> RunResult:
-        steps = tuple(loop.steps)
-        run = Run(head=head, steps=steps, end=end)
-        warnings = list(session.warnings()) if session is not None else []
-        if end.alive:
-            warnings.append(f"still running after the end of the run: {', '.join(end.alive)}")
-        return RunResult(
-            ok=end.ok,
-            answer=end.answer,
-            stop_reason=end.stop_reason,
-            detail=end.detail,
-            steps=steps,
-            usage=end.usage,
-            cost_usd=end.cost_usd,
-            trace_id=self._trace_id or "",
-            trace_path=session.path if session is not None else None,
-            warnings=tuple(warnings),
-            run=run,
-        )
-
-    def _open_session(self, head: RunHead) -> Session | None:
-        if self._trace_id is None:
-            from kernel.tracing import tracing_from
-
-            tracing = tracing_from(self._trace)
-            parent = tracing.parent() if tracing is not None else None
-            self._trace_id = parent.trace_id if parent is not None else self._ids.trace_id()
-            if tracing is not None:
-                self._session = tracing.open(
-                    head, trace_id=self._trace_id, parent=parent, clock=self._clock, ids=self._ids, single=self._single
-                )
-        return self._session
-
-    async def close(self) -> None:
-        """End the conversation: its trace gets its final form. A closed conversation stays readable."""
-        if self._session is not None and not self._single:
-            self._session.close()
-
-    async def __aenter__(self) -> Conversation:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
-
-
 async def react(
     task: str,
     tools: ToolRegistry | None = None,
@@ -422,16 +237,6 @@ async def react(
     return await agent.run(task, llm=llm, confirm=confirm, trace=trace)
 
 
-@asynccontextmanager
-async def _entered(model: Any) -> AsyncIterator[None]:
-    """The model as a context manager for one run, if it is one: a client keeps its connections that long."""
-    if hasattr(model, "__aenter__"):
-        async with model:
-            yield
-    else:
-        yield
-
-
 def _valid(head: RunHead) -> RunHead:
     """The head with valid Unicode everywhere, so that it can be recorded: nearly always the very same object."""
     try:
@@ -442,29 +247,3 @@ def _valid(head: RunHead) -> RunHead:
     except (TypeError, ValueError):  # not JSON: the codec writes such values in its own way
         return head
     return head
-
-
-def _check_limits(budget: Budget, guard: Guard, context: ContextLimits) -> None:
-    for name, least in (("max_steps", 1), ("max_errors", 1), ("max_finish_refusals", 1), ("model_retries", 0)):
-        if getattr(budget, name) < least:
-            raise ConfigError(f"budget: {name} is {getattr(budget, name)}, it must be at least {least}")
-    for name in ("max_prompt_tokens", "max_cost_usd", "timeout_s", "max_output_tokens"):
-        value = getattr(budget, name)
-        if value is not None and not 0 < value < math.inf:
-            raise ConfigError(f"budget: {name} is {value}, it must be more than 0, or None for no limit")
-    for name, value, least in (
-        ("guard: window", guard.window, 1),
-        ("guard: max_warnings", guard.max_warnings, 1),
-        ("context: max_observation_chars", context.max_observation_chars, 100),
-        ("context: keep_steps", context.keep_steps, 1),
-    ):
-        if value < least:
-            raise ConfigError(f"{name} is {value}, it must be at least {least}")
-
-
-def _check_prices(prices: Mapping[str, Price]) -> None:
-    for model, price in prices.items():
-        for name in price.__struct_fields__:
-            value = getattr(price, name)
-            if value is not None and not 0 <= value < math.inf:
-                raise ConfigError(f'prices: {name} of "{model}" is {value}, it must be 0 or more US dollars')

@@ -14,6 +14,8 @@ from kernel.texts import Texts
 from kernel.transcript import initial_messages, messages_after, offered_tools, shown_text
 
 _LINE_CHARS = 160
+_HEADING_TOKENS = 60
+"""What the words around the lines of condensed steps may need."""
 
 
 class Prompt(Struct, frozen=True, kw_only=True):
@@ -26,10 +28,11 @@ class Prompt(Struct, frozen=True, kw_only=True):
 
 
 class _Part(Struct, frozen=True):
-    """Where a step's messages start, and the line that stands for it when it is condensed."""
+    """Where the messages of a step, or a later user turn, start, and the line that stands for it when it is condensed."""
 
     start: int
     line: str
+    is_step: bool = True
 
 
 class Transcript:
@@ -44,15 +47,21 @@ class Transcript:
         self._sizes = [0]
         self._count = count
         self._fixed = 0
+        self._task: int | None = None
         self._parts: list[_Part] = []
         self._condensed = 0
         self._summary: list[str] = []
 
     def begin(self, head: RunHead) -> None:
         """Start a run of the conversation: its system prompt and task."""
+        start = len(self._messages)
         self._append(initial_messages(head))
         if not self._fixed:
             self._fixed = len(self._messages)
+        else:
+            self._task = start
+            if head.context.window_tokens is not None:
+                self._parts.append(_Part(start, f"> {_in_line(head.task)}", False))
 
     def add(self, step: Step, head: RunHead, texts: Texts) -> None:
         """Append what a finished step adds."""
@@ -90,28 +99,43 @@ class Transcript:
     def _condense(self, window: int, keep: int, texts: Texts) -> None:
         """Replace the oldest steps by one message of a line each, so that what is left fills half the window at most.
 
-        The newest `keep` steps stay whole. Half, not all of the window: else every further step would condense again.
+        The newest `keep` steps stay whole unless they alone pass the window, and the newest whatever its size; so does the
+        task of the present turn. Half, not all of the window: else every further step would condense again.
         """
-        parts = self._parts
+        parts, sizes, messages = self._parts, self._sizes, self._messages
         most = len(parts) - max(keep, 1)
-        if most < 1:
+        if most < 1 and sizes[-1] - sizes[self._fixed] <= window // 2:
             return
-        total = self._sizes[-1]
-        cut = next((i for i in range(1, most) if total - self._sizes[parts[i].start] <= window // 2), most)
-        self._condensed += cut
-        lines = self._bounded([part.line for part in parts[:cut]], window // 4)
+        total, fixed = sizes[-1], sizes[self._fixed]
+        cut = next((i for i in range(1, most) if total - sizes[parts[i].start] <= window // 2), max(most, 0))
+        while cut < len(parts) - 1 and fixed + total - sizes[parts[cut].start] + window // 4 > window:
+            cut += 1
+        if cut < 1:
+            return
+        start = parts[cut].start
+        task = self._task if self._task is not None and self._task < start else None
+        pinned = 0 if task is None else sizes[task + 1] - sizes[task]
+        self._condensed += sum(part.is_step for part in parts[:cut])
+        room = min(window // 4, window - fixed - (total - sizes[start]) - pinned - _HEADING_TOKENS)
+        lines = self._bounded([part.line for part in parts[:cut] if part.line], room)
         left_out = self._condensed - len(lines)
-        listed = [texts.say("condensed.left_out", count=left_out), *lines] if left_out else lines
+        listed = [texts.say("condensed.left_out", count=left_out), *lines] if left_out > 0 else lines
         text = texts.say("condensed", count=self._condensed, lines="\n".join(listed))
-        start, sizes = parts[cut].start, self._sizes
-        rest, shift = self._messages[start:], start - (self._fixed + 1)
-        self._messages, self._sizes = self._messages[: self._fixed], sizes[: self._fixed + 1]
+        rest = messages[start:]
+        self._messages, self._sizes = messages[: self._fixed], sizes[: self._fixed + 1]
         self._append((Message(role="user", content=text),))
+        if task is not None:
+            self._task = len(self._messages)
+            self._messages.append(messages[task])
+            self._sizes.append(self._sizes[-1] + pinned)
+        shift = start - len(self._messages)
         self._messages += rest
         moved = self._sizes[-1] - sizes[start]
         self._sizes += [size + moved for size in sizes[start + 1 :]]
+        if self._task is not None and task is None:
+            self._task -= shift
         self._kept = min(self._kept, self._fixed)
-        self._parts = [_Part(part.start - shift, part.line) for part in parts[cut:]]
+        self._parts = [_Part(part.start - shift, part.line, part.is_step) for part in parts[cut:]]
         self._summary = lines
 
     def _bounded(self, lines: list[str], tokens: int) -> list[str]:
@@ -129,10 +153,15 @@ def step_line(step: Step, texts: Texts) -> str:
     """One step in one line, as condensing shows it."""
     if not step.calls:
         what = step.decision.kind if step.decision is not None else "-"
-        return f"{step.index}. {what}"
+        answer = step.decision.answer if step.decision is not None else None
+        return f"{step.index}. {what}" + (f": {_in_line(answer)}" if answer else "")
     parts = []
     for record in step.calls:
         call = f"{record.call.name}({compact_json(record.call.args)[:_LINE_CHARS]})"
-        result = " ".join(shown_text(record).split())[:_LINE_CHARS]
+        result = _in_line(shown_text(record))
         parts.append(texts.say("condensed.line", step=step.index, call=call, outcome=record.outcome, result=result))
     return "\n".join(parts)
+
+
+def _in_line(text: str) -> str:
+    return " ".join(text.split())[:_LINE_CHARS]

@@ -262,7 +262,7 @@ def recorded_finish_check(run: Run) -> Any:
 
 def recorded_toolbox(head: RunHead) -> dict[str, Tool]:
     """The tools of a recorded head; none of them can be run, the seam serves their results."""
-    from kernel.act import read_range
+    from kernel.read_range import read_range
 
     tools: dict[str, Tool] = {}
     for spec in head.tools:

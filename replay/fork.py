@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from kernel import semconv as sc
 from kernel.act import FORK, Confirm
-from kernel.agent import Agent, RunResult
+from kernel.agent import Agent
 from kernel.canonical import canonical_json, to_jsonable
 from kernel.errors import ConfigError, ModelError
 from kernel.execute import LiveTools
@@ -23,6 +23,7 @@ from kernel.loop import Loop
 from kernel.messages import ModelParams, Reply, Request
 from kernel.model import PromptFunction, as_model, described
 from kernel.read import Transcript
+from kernel.result import RunResult
 from kernel.run import Attempt, Call, CallRecord, Run, RunHead, ToolFault
 from kernel.seams import Clock, Ids, Invocation, Model, Point, RandomIds, Seams, SystemClock
 from kernel.span import Link

@@ -9,10 +9,11 @@ from typing import Any
 
 import click
 
-from kernel.agent import Agent, RunResult
+from kernel.agent import Agent
 from kernel.canonical import parse_json
 from kernel.errors import ConfigError
 from kernel.journal import JOURNAL_SUFFIX, SUFFIX
+from kernel.result import RunResult
 from replay.cli import output
 from replay.cli.agents import agent_for, load_agent, load_model
 from replay.cli.app import DIFFERENT, SAME, UNUSABLE

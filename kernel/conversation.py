@@ -1,0 +1,148 @@
+"""Runs that share a history. A single run is a conversation of one turn."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+from kernel.act import Confirm
+from kernel.errors import ConfigError
+from kernel.loop import Loop
+from kernel.read import Transcript
+from kernel.result import RunResult
+from kernel.run import Run, RunEnd, RunHead
+from kernel.seams import Clock, Ids, Model, Seams, Tools
+
+if TYPE_CHECKING:
+    from kernel.agent import Agent
+    from kernel.tracing import Session
+
+
+class Conversation:
+    """A history shared by several runs, in one trace. Use it from one task at a time."""
+
+    def __init__(
+        self,
+        agent: Agent,
+        *,
+        model: Model,
+        confirm: Confirm | None,
+        trace: Any,
+        conversation_id: str | None,
+        clock: Clock,
+        ids: Ids,
+        single: bool,
+    ) -> None:
+        self._agent = agent
+        self._model = model
+        self._confirm = confirm
+        self._clock = clock
+        self._ids = ids
+        self._conversation_id = conversation_id
+        self._single = single
+        self._transcript = Transcript(agent.count_tokens)
+        self._turn = 0
+        self._busy = False
+        self._session: Session | None = None
+        self._trace = trace
+        self._trace_id: str | None = None
+
+    async def send(self, task: str) -> RunResult:
+        """One user turn: a run that continues the history. Raises `ConfigError` before anything runs."""
+        if self._busy:
+            raise ConfigError("this conversation is in the middle of a run: await it before you send the next turn")
+        self._busy = True
+        try:
+            return await self._send(task)
+        finally:
+            self._busy = False
+
+    async def _send(self, task: str) -> RunResult:
+        from kernel.execute import LiveTools
+
+        self._turn += 1
+        agent = self._agent
+        run_id = self._ids.span_id() + self._ids.span_id()
+        head = agent.head(
+            task,
+            self._model,
+            run_id=run_id,
+            turn=self._turn,
+            conversation_id=self._conversation_id,
+            confirm=self._confirm is not None,
+        )
+        session = self._open_session(head)
+        recorder = session.recorder(self._clock, self._ids) if session is not None else None
+        port: Tools = LiveTools(agent.ledger, run_id=run_id, clock=self._clock)
+        loop = Loop(
+            head,
+            agent.toolbox(),
+            Seams(model=self._model, tools=port, clock=self._clock, ids=self._ids),
+            self._transcript,
+            confirm=self._confirm,
+            finish_check=agent.finish_check,
+            tracer=recorder,
+            count=agent.count_tokens,
+        )
+        try:
+            async with _entered(self._model):
+                end = await loop.run()
+        finally:
+            if recorder is not None and session is not None and self._single:
+                session.close()
+        return self._result(head, loop, end, session, recorder)
+
+    def _result(self, head: RunHead, loop: Loop, end: RunEnd, session: Session | None, recorder: Any) -> RunResult:
+        steps = tuple(loop.steps)
+        run = Run(head=head, steps=steps, end=end)
+        warnings = list(session.warnings()) if session is not None else []
+        if end.alive:
+            warnings.append(f"still running after the end of the run: {', '.join(end.alive)}")
+        return RunResult(
+            ok=end.ok,
+            answer=end.answer,
+            stop_reason=end.stop_reason,
+            detail=end.detail,
+            steps=steps,
+            usage=end.usage,
+            cost_usd=end.cost_usd,
+            trace_id=self._trace_id or "",
+            trace_path=session.path if session is not None else None,
+            warnings=tuple(warnings),
+            run=run,
+        )
+
+    def _open_session(self, head: RunHead) -> Session | None:
+        if self._trace_id is None:
+            from kernel.tracing import tracing_from
+
+            tracing = tracing_from(self._trace)
+            parent = tracing.parent() if tracing is not None else None
+            self._trace_id = parent.trace_id if parent is not None else self._ids.trace_id()
+            if tracing is not None:
+                self._session = tracing.open(
+                    head, trace_id=self._trace_id, parent=parent, clock=self._clock, ids=self._ids, single=self._single
+                )
+        return self._session
+
+    async def close(self) -> None:
+        """End the conversation: its trace gets its final form. A closed conversation stays readable."""
+        if self._session is not None and not self._single:
+            self._session.close()
+
+    async def __aenter__(self) -> Conversation:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+
+@asynccontextmanager
+async def _entered(model: Any) -> AsyncIterator[None]:
+    """The model as a context manager for one run, if it is one: a client keeps its connections that long."""
+    if hasattr(model, "__aenter__"):
+        async with model:
+            yield
+    else:
+        yield

@@ -1,0 +1,47 @@
+"""The result of a run: what a user holds in hand when it is over."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from kernel.messages import Usage
+from kernel.run import Run, Step, StopReason
+
+
+class RunResult(Struct, frozen=True, kw_only=True):
+    """How a run ended. `answer` is there exactly when `ok`; a stopped run never gives half an answer.
+
+    `trace_path` is the trace file, where one was written; `warnings` say what of the telemetry was lost.
+    """
+
+    ok: bool
+    answer: str | None
+    stop_reason: StopReason
+    detail: str
+    steps: tuple[Step, ...]
+    usage: Usage
+    cost_usd: float | None
+    trace_id: str
+    trace_path: Path | None
+    warnings: tuple[str, ...]
+    run: Run
+
+    def __repr__(self) -> str:
+        """Short: asyncio prints the results of tasks, and a run may be large."""
+        return f"RunResult(stop_reason={self.stop_reason!r}, steps={len(self.steps)}, trace_id={self.trace_id!r})"
+
+    def to_json(self) -> str:
+        """The whole run as one JSON document, which `replay` reads too."""
+        document = {
+            "tracefirst": "run",
+            "version": 1,
+            "trace_id": self.trace_id,
+            "ok": self.ok,
+            "answer": self.answer,
+            "stop_reason": self.stop_reason,
+            "run": msgspec.to_builtins(self.run),
+        }
+        return msgspec.json.encode(document).decode()
