@@ -17,7 +17,7 @@ from kernel.errors import ConfigError
 from kernel.loop import Loop
 from kernel.messages import ToolSpec
 from kernel.policy import policy_from
-from kernel.run import Call, Chat, Run, RunHead, Step
+from kernel.run import Chat, Run, RunHead, Step
 from kernel.seams import Seams
 from kernel.trace import NullTracer
 from kernel.transcript import READ_RANGE, RequestDigest
@@ -36,7 +36,8 @@ from replay.doubles import (
     recorded_finish_check,
     recorded_toolbox,
 )
-from replay.recording import RecordedRun, Recording
+from replay.recording import Recording
+from replay.serving import left_over, missed
 
 T = TypeVar("T")
 
@@ -117,8 +118,9 @@ def _replayed(recording: Recording, agent: Agent | None, ran_with: Literal["reco
         observed.append(played.run)
         found.extend(content_divergences(recorded.problems, turn))
         found.extend(compare(recorded.run, played.run, turn=turn, from_recording=agent is None))
-        found.extend(_miss(recorded, played, turn))
-        found.extend(_left_over(recorded, played, turn))
+        if played.missed is not None:
+            found.extend(missed(recorded.run, played.missed, len(played.run.steps), turn))
+        found.extend(left_over(recorded.run, played.model, played.tools, turn))
         served = [served[0] + played.model.served, served[1] + played.tools.served]
         unused = [
             unused[0] + played.model.recorded - played.model.served,
@@ -198,7 +200,9 @@ def play_run(recorded: Run, agent: Agent | None, transcript: RecordedTranscript,
     """Run the loop once with doubles; a run that is cut short keeps the steps it made, the open one too."""
     model, tools = RecordedModel(recorded), RecordedTools(recorded)
     transcript.recorded = recorded
-    seams = Seams(model=model, tools=tools, clock=RecordedClock(recorded, tears=True), ids=DerivedIds(recorded.head.run_id))
+    seams = Seams(
+        model=model, tools=tools, clock=RecordedClock(recorded, tears=True), ids=DerivedIds(recorded.head.run_id)
+    )
     if agent is None:
         head, toolbox = recorded.head, recorded_toolbox(recorded.head)
         check = recorded_finish_check(recorded) if head.finish_check else None
@@ -292,99 +296,6 @@ def _in_a_loop(work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run(work)
     with ThreadPoolExecutor(1) as pool:
         return pool.submit(asyncio.run, work).result()
-
-
-def _miss(recorded: RecordedRun, played: Played, turn: int) -> list[Divergence]:
-    """What the run asked for that was not recorded."""
-    miss = played.missed
-    if miss is None:
-        return []
-    step = miss.step or len(played.run.steps) + 1
-    span = _span_of(recorded.run, step)
-    if miss.kind == "model":
-        end = recorded.run.end
-        ended = end.stop_reason if end is not None else "the end"
-        return [
-            Divergence(
-                step=step,
-                kind="stop",
-                path="/steps",
-                recorded=f"{len(recorded.run.steps)} steps, then {ended}",
-                observed="asks the model for another reply",
-                span_id=recorded.run.mark.span_id,
-                cause=_longer_cause(ended),
-                turn=turn,
-            )
-        ]
-    call: Call = miss.wanted
-    asked = {"tool": call.name, "args": call.args}
-    was = recorded.run.steps[step - 1].calls if step <= len(recorded.run.steps) else ()
-    nearest = was[miss.position] if miss.position < len(was) else None
-    if miss.kind == "approval":
-        path, before = "/approval", "not asked"
-    else:
-        path = ""
-        before = {"tool": nearest.call.name, "args": nearest.call.args} if nearest is not None else "(absent)"  # type: ignore[assignment]
-    if nearest is not None and nearest.call.name == call.name and path == "":
-        from replay.divergence import differences
-
-        places = list(differences(nearest.call.args, call.args, "/args"))
-        if places:
-            return [
-                Divergence(
-                    step=step, kind="call", path=p, recorded=one, observed=other, span_id=span, cause="arguments",
-                    turn=turn,
-                )
-                for p, one, other in places
-            ]  # fmt: skip
-        before = f"{nearest.outcome}, not run" if not nearest.served_by else f"answered by the {nearest.served_by}"
-    return [
-        Divergence(
-            step=step, kind="call", path=path, recorded=before, observed=asked, span_id=span,
-            cause="approval" if path else _miss_cause(nearest), turn=turn,
-        )
-    ]  # fmt: skip
-
-
-def _miss_cause(nearest: Any) -> str:
-    if nearest is None:
-        return "parser"
-    if nearest.served_by == "guard":
-        return "guard"
-    return "tool schema" if nearest.outcome in ("bad_args", "unknown_tool") else "policy"
-
-
-def _longer_cause(ended: str) -> str:
-    if ended in ("max_steps", "token_budget", "cost_budget") or ended.endswith("_exhausted"):
-        return "budget"
-    return {"timeout": "clock", "loop_detected": "guard"}.get(ended, "parser")
-
-
-def _span_of(run: Run, step: int) -> str:
-    return run.marks[step - 1].step.span_id if 0 < step <= len(run.marks) else run.mark.span_id
-
-
-def _left_over(recorded: RecordedRun, played: Played, turn: int) -> list[Divergence]:
-    """Recorded replies and results that nobody asked for."""
-    out: list[Divergence] = []
-    rest = played.model.recorded - played.model.served
-    if rest:
-        step = played.model.served + 1
-        out.append(
-            Divergence(
-                step=step, kind="missing", path="/model", recorded=f"{rest} more model replies", observed="not asked for",
-                span_id=_span_of(recorded.run, step), cause="budget", turn=turn,
-            )
-        )  # fmt: skip
-    for record in played.tools.unused():
-        step = next((s.index for s in recorded.run.steps if any(record is one for one in s.calls)), 0)
-        out.append(
-            Divergence(
-                step=step, kind="missing", path="/call", recorded={"tool": record.call.name, "args": record.call.args},
-                observed="not asked for", span_id=_span_of(recorded.run, step), cause="arguments", turn=turn,
-            )
-        )  # fmt: skip
-    return out
 
 
 def _ordered(found: list[Divergence]) -> tuple[Divergence, ...]:
