@@ -14,6 +14,7 @@ from kernel.texts import Texts
 from kernel.transcript import initial_messages, messages_after, offered_tools, shown_text
 
 _LINE_CHARS = 160
+_TASK_MARK = "> "
 _HEADING_TOKENS = 60
 """What the words around the lines of condensed steps may need."""
 
@@ -61,7 +62,7 @@ class Transcript:
         else:
             self._task = start
             if head.context.window_tokens is not None:
-                self._parts.append(_Part(start, f"> {_in_line(head.task)}", False))
+                self._parts.append(_Part(start, f"{_TASK_MARK}{_in_line(head.task)}", False))
 
     def add(self, step: Step, head: RunHead, texts: Texts) -> None:
         """Append what a finished step adds."""
@@ -108,17 +109,18 @@ class Transcript:
             return
         total, fixed = sizes[-1], sizes[self._fixed]
         cut = next((i for i in range(1, most) if total - sizes[parts[i].start] <= window // 2), max(most, 0))
-        while cut < len(parts) - 1 and fixed + total - sizes[parts[cut].start] + window // 4 > window:
+        task_size = 0 if self._task is None else sizes[self._task + 1] - sizes[self._task]
+        least = fixed + task_size + _HEADING_TOKENS
+        while cut < len(parts) - 1 and least + total - sizes[parts[cut].start] > window:
             cut += 1
         if cut < 1:
             return
         start = parts[cut].start
         task = self._task if self._task is not None and self._task < start else None
-        pinned = 0 if task is None else sizes[task + 1] - sizes[task]
         self._condensed += sum(part.is_step for part in parts[:cut])
-        room = min(window // 4, window - fixed - (total - sizes[start]) - pinned - _HEADING_TOKENS)
-        lines = self._bounded([part.line for part in parts[:cut] if part.line], room)
-        left_out = self._condensed - len(lines)
+        room = min(window // 4, window - least - (total - sizes[start]))
+        lines = self._bounded([part.line for part in parts[:cut]], room)
+        left_out = self._condensed - sum(not line.startswith(_TASK_MARK) for line in lines)
         listed = [texts.say("condensed.left_out", count=left_out), *lines] if left_out > 0 else lines
         text = texts.say("condensed", count=self._condensed, lines="\n".join(listed))
         rest = messages[start:]
@@ -127,7 +129,7 @@ class Transcript:
         if task is not None:
             self._task = len(self._messages)
             self._messages.append(messages[task])
-            self._sizes.append(self._sizes[-1] + pinned)
+            self._sizes.append(self._sizes[-1] + task_size)
         shift = start - len(self._messages)
         self._messages += rest
         moved = self._sizes[-1] - sizes[start]

@@ -99,7 +99,7 @@ class ContextLimits(Struct, frozen=True, kw_only=True, gc=False):
     Args:
         max_observation_chars: a longer observation is cut to head, mark and tail; the rest is an artifact.
         window_tokens: when the next request would pass it, older steps are condensed. `None`: never.
-        keep_steps: the newest steps that are never condensed.
+        keep_steps: the newest steps, which are condensed only where they alone pass the window.
     """
 
     max_observation_chars: int = 8000

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from kernel import Reply, ToolRegistry
+from kernel import Agent, ContextLimits, Guard, Reply, ScriptedModel, ToolRegistry
 from kernel.evaluate import Rules, evaluate
+from kernel.limits import estimate_tokens, message_tokens
 from kernel.messages import ToolCall
 from kernel.run import Decision
 from kernel.texts import texts_for
+from replay.play import replay
+from replay.recording import load
+from tests.helpers import act, calls, finish, registry
 
 TOOLS = ToolRegistry()
 
@@ -111,3 +117,53 @@ def test_an_unknown_argument_is_named_in_one_negation(language: str, message: st
     (call,) = read(structured('{"q": "x", "zzz": 1}'), language=language).calls
     assert call.fault is not None
     assert call.fault.message == message
+
+
+# ---- read
+
+
+def look(x: int) -> str:
+    """Look."""
+    return f"value {x} " + "y" * 400
+
+
+def test_condensing_keeps_the_task_of_the_present_turn_and_the_earlier_answers(tmp_path: Path) -> None:
+    steps = [act("look", x=i) for i in range(12)]
+    model = ScriptedModel([*steps, finish("four boats"), *steps, finish("two"), finish("none")])
+    agent = Agent(
+        tools=registry(look), context=ContextLimits(window_tokens=1100, keep_steps=2), guard=Guard(enabled=False)
+    )
+
+    async def talk() -> None:
+        async with agent.conversation(llm=model, trace=tmp_path / "chat.trace.json") as chat:
+            for task in ("count the boats", "count the piers", "count the gulls"):
+                assert (await chat.send(task)).ok
+
+    asyncio.run(talk())
+    shown = ["\n".join(message.content for message in request.messages) for request in model.requests]
+    assert all("count the piers" in text for text in shown[13:26])
+    assert "count the gulls" in shown[26]
+    assert any("finish: four boats" in text and "condensed" in text.lower() for text in shown[13:26])
+    assert replay(load(tmp_path / "chat.trace.json")[0]).verdict == "same"
+
+
+@pytest.mark.parametrize("protocol", ["text", "tools"])
+def test_a_request_passes_the_window_only_where_one_step_alone_does(protocol: Any, tmp_path: Path) -> None:
+    """`keep_steps` gives way before the window does; a call's result always follows its call."""
+    replies: list[Any] = [act("look", x=i) if protocol == "text" else calls(("look", {"x": i})) for i in range(14)]
+    model = ScriptedModel([*replies, finish("x") if protocol == "text" else "x"], protocol=protocol)
+    agent = Agent(
+        tools=registry(look), context=ContextLimits(window_tokens=900, keep_steps=8), guard=Guard(enabled=False)
+    )
+    path = tmp_path / "run.trace.json"
+    assert asyncio.run(agent.run("t", llm=model, trace=path)).ok
+    for request in model.requests:
+        assert sum(message_tokens(message, estimate_tokens) for message in request.messages) <= 900
+        waiting: list[str] = []
+        for message in request.messages:
+            if message.role == "tool":
+                assert message.tool_call_id == waiting.pop(0)
+            else:
+                assert not waiting
+            waiting += [str(call.id) for call in message.tool_calls]
+    assert replay(load(path)[0], agent).verdict == "same"
