@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 
 from kernel.canonical import canonical_json, compact_json
+from kernel.fault import is_cancelled
 from kernel.guard import LoopGuard
 from kernel.ledger import approval_binding, idempotency_key
 from kernel.limits import Spending
@@ -188,11 +189,16 @@ class Dispatcher:
         return None, _refusal(call, "denied", "not_approved", text, approval)
 
     async def _ask(self, call: Call, left_s: float | None) -> bool:
-        """What `confirm` says. One that fails, or is not done before the run's deadline, has not approved."""
+        """Whether `confirm` says True, and nothing else that would count as true. One that fails, or is not done before the
+        run's deadline, has not approved."""
         assert self._confirm is not None
         try:
             answer = self._confirm(call.name, _copy(call.args))
-            return bool(await self._clock.within(left_s, answer) if inspect.isawaitable(answer) else answer)
+            return (await self._clock.within(left_s, answer) if inspect.isawaitable(answer) else answer) is True
+        except asyncio.CancelledError:
+            if is_cancelled():
+                raise
+            return False
         except Exception:
             return False
 

@@ -83,14 +83,16 @@ class LiveTools:
         self._booking = None if ledger is None else Booking(ledger, run_id=run_id, workers=self._workers)
         self._running: dict[asyncio.Future[Any], tuple[_Place, _Started]] = {}
         self._next_turn: dict[str, float] = {}
+        self._step: tuple[int, float | None] = (0, None)
+        self._step_ends_at: float | None = None
 
     async def invoke(
         self, tool: Tool, call: Call, *, step: int, position: int, key: str | None, left_s: float | None = None
     ) -> Invocation:
         """Run one call; raises only cancellation of the run, `KeyboardInterrupt` and `SystemExit`."""
-        if left_s is not None and left_s <= 0:
+        ends_at = self._run_ends_at(step, left_s)
+        if ends_at is not None and ends_at <= asyncio.get_running_loop().time():
             return _timed_out(tool, "the run had no time left, so it was not run")
-        ends_at = None if left_s is None else asyncio.get_running_loop().time() + left_s
         try:
             args, keywords = _arguments(tool, call.args, key)
         except Exception as error:
@@ -112,6 +114,13 @@ class LiveTools:
         if unkept is not None:
             self._note(place, "error", unkept)
         return done
+
+    def _run_ends_at(self, step: int, left_s: float | None) -> float | None:
+        """The deadline of the run, which the calls of a step share: one after the other they do not get it each anew."""
+        if (step, left_s) != self._step:
+            self._step = (step, left_s)
+            self._step_ends_at = None if left_s is None else asyncio.get_running_loop().time() + left_s
+        return self._step_ends_at
 
     async def close(self) -> tuple[str, ...]:
         """End all tasks, threads and processes of the run; names the tools of which one could not be ended."""

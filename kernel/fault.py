@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import NamedTuple
 
 from kernel.canonical import valid_text
@@ -26,6 +27,12 @@ def describe(error: BaseException) -> Words:
     if len(text) > MAX_CHARS:
         text = f"{text[:MAX_CHARS]} … ({len(text)} characters)"
     return Words(valid_text(type(error).__name__), valid_text(text))
+
+
+def is_cancelled() -> bool:
+    """Whether the task at work is being cancelled. A `CancelledError` in any other was raised by what it awaited."""
+    task = asyncio.current_task()
+    return task is None or task.cancelling() > 0
 
 
 def _text(error: BaseException) -> str:

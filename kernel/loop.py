@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
 from typing import Any, NoReturn
@@ -15,7 +16,7 @@ from kernel.act import Confirm, Dispatcher
 from kernel.ask import ask
 from kernel.canonical import to_jsonable
 from kernel.evaluate import Rules, evaluate
-from kernel.fault import describe
+from kernel.fault import describe, is_cancelled
 from kernel.guard import LoopGuard
 from kernel.limits import Spending, TokenCounter, estimate_tokens
 from kernel.read import Transcript
@@ -249,6 +250,10 @@ class Loop:
                 verdict = await self.seams.clock.within(self.left_s(), verdict)
         except DeadlineExceeded:
             return "the wall clock of the run ran out while the answer was checked"
+        except asyncio.CancelledError as error:
+            if is_cancelled():
+                raise
+            return ": ".join(describe(error))[:_MAX_REASON_CHARS]
         except Exception as error:  # a check that fails has not passed the answer: its failure is the reason
             return ": ".join(describe(error))[:_MAX_REASON_CHARS]
         if verdict is None or verdict is True:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kernel import Agent, ContextLimits, Guard, Reply, ScriptedModel, ToolRegistry
+from kernel import Agent, Budget, ContextLimits, Guard, Reply, ScriptedModel, ToolRegistry
 from kernel.evaluate import Rules, evaluate
 from kernel.limits import estimate_tokens, message_tokens
 from kernel.messages import ToolCall
@@ -16,7 +16,7 @@ from kernel.run import Decision
 from kernel.texts import texts_for
 from replay.play import replay
 from replay.recording import load
-from tests.helpers import act, calls, finish, registry
+from tests.helpers import act, calls, finish, play, registry
 
 TOOLS = ToolRegistry()
 
@@ -167,3 +167,53 @@ def test_a_request_passes_the_window_only_where_one_step_alone_does(protocol: An
                 assert not waiting
             waiting += [str(call.id) for call in message.tool_calls]
     assert replay(load(path)[0], agent).verdict == "same"
+
+
+# ---- act
+
+
+def charges() -> tuple[ToolRegistry, list[int]]:
+    done: list[int] = []
+    tools = ToolRegistry()
+
+    @tools.register(side_effect=True)
+    async def charge(amount: int) -> str:
+        """Charge a card."""
+        await asyncio.sleep(0.05)
+        done.append(amount)
+        return "charged"
+
+    return tools, done
+
+
+@pytest.mark.parametrize("answer", ["no", "yes", 1, ["x"], None, False])
+def test_only_true_is_an_approval(answer: Any) -> None:
+    tools, done = charges()
+    played = play([act("charge", amount=5), finish("x")], tools, confirm=lambda name, args: answer)
+    assert played.result.steps[0].calls[0].outcome == "denied"
+    assert done == []
+
+
+def test_a_foreign_cancellation_in_confirm_or_finish_check_does_not_end_the_run(tmp_path: Path) -> None:
+    def cancelled(*_: Any) -> Any:
+        raise asyncio.CancelledError
+
+    tools, done = charges()
+    path = tmp_path / "run.trace.json"
+    played = play([act("charge", amount=5), finish("x")], tools, confirm=cancelled, trace=path)
+    assert (played.result.steps[0].calls[0].outcome, done, played.result.ok) == ("denied", [], True)
+    assert replay(load(path)[0]).verdict == "same"
+    checked = play([finish("x")] * 3, tools, finish_check=cancelled)
+    assert checked.result.stop_reason == "finish_refused_exhausted"
+
+
+def test_calls_one_after_the_other_share_what_is_left_of_the_wall_clock(tmp_path: Path) -> None:
+    tools, done = charges()
+    batch = calls(*[("charge", {"amount": n}) for n in range(12)])
+    path = tmp_path / "run.trace.json"
+    played = play([batch, "x"], tools, protocol="tools", budget=Budget(timeout_s=0.2), trace=path)
+    outcomes = [call.outcome for call in played.result.steps[0].calls]
+    assert played.result.stop_reason == "timeout"
+    assert outcomes[-6:] == ["timeout"] * 6
+    assert len(done) < 6
+    assert replay(load(path)[0]).verdict == "same"
