@@ -44,12 +44,15 @@ class Conversation:
         self._transcript = Transcript(agent.count_tokens)
         self._turn = 0
         self._busy = False
+        self._closed = False
         self._session: Session | None = None
         self._trace = trace
         self._trace_id: str | None = None
 
     async def send(self, task: str) -> RunResult:
         """One user turn: a run that continues the history. Raises `ConfigError` before anything runs."""
+        if self._closed:
+            raise ConfigError("this conversation is closed: what is sent now would be in no trace; open another")
         if self._busy:
             raise ConfigError("this conversation is in the middle of a run: await it before you send the next turn")
         self._busy = True
@@ -61,18 +64,18 @@ class Conversation:
     async def _send(self, task: str) -> RunResult:
         from kernel.execute import LiveTools
 
-        self._turn += 1
         agent = self._agent
         run_id = self._ids.span_id() + self._ids.span_id()
         head = agent.head(
             task,
             self._model,
             run_id=run_id,
-            turn=self._turn,
+            turn=self._turn + 1,
             conversation_id=self._conversation_id,
             confirm=self._confirm is not None,
         )
         session = self._open_session(head)
+        self._turn += 1  # not before: a turn that was refused has not been
         recorder = session.recorder(self._clock, self._ids) if session is not None else None
         port: Tools = LiveTools(agent.ledger, run_id=run_id, clock=self._clock)
         loop = Loop(
@@ -119,15 +122,17 @@ class Conversation:
 
             tracing = tracing_from(self._trace)
             parent = tracing.parent() if tracing is not None else None
-            self._trace_id = parent.trace_id if parent is not None else self._ids.trace_id()
+            trace_id = parent.trace_id if parent is not None else self._ids.trace_id()
             if tracing is not None:
                 self._session = tracing.open(
-                    head, trace_id=self._trace_id, parent=parent, clock=self._clock, ids=self._ids, single=self._single
+                    head, trace_id=trace_id, parent=parent, clock=self._clock, ids=self._ids, single=self._single
                 )
+            self._trace_id = trace_id  # not before: a trace that was refused is asked for again
         return self._session
 
     async def close(self) -> None:
-        """End the conversation: its trace gets its final form. A closed conversation stays readable."""
+        """End the conversation: its trace gets its final form, and no further turn can be sent."""
+        self._closed = True
         if self._session is not None and not self._single:
             self._session.close()
 
