@@ -141,7 +141,7 @@ def _requests(was: Step, now: Step, span: str, turn: int) -> Iterator[Divergence
             return
         yield Divergence(
             step=was.index, kind="request", path=path, recorded=left, observed=right, span_id=span,
-            cause=_message_cause(path, one), turn=turn,
+            cause=_message_cause(path, one, other), turn=turn,
         )  # fmt: skip
     if not count and one.digest and other.digest and one.digest != other.digest:
         yield Divergence(
@@ -168,11 +168,11 @@ def _messages(one: Chat, other: Chat) -> Iterator[tuple[str, Any, Any]]:
             yield from differences(_plain(left), _plain(right), place)
 
 
-def _message_cause(path: str, chat: Chat) -> str:
+def _message_cause(path: str, chat: Chat, now: Chat) -> str:
     parts = path.split("/")
     if len(parts) > 2 and parts[1] == "messages" and parts[2].isdigit():
         position = int(parts[2]) - chat.kept
-        if 0 <= position < len(chat.new) and chat.new[position].role == "system":
+        if any(0 <= position < len(one.new) and one.new[position].role == "system" for one in (chat, now)):
             return "prompt"
         return "task" if chat.kept == 0 and position <= 1 else "observation"
     return "condensing"
