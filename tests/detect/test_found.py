@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from kernel import Agent, Budget, ToolRegistry
+from kernel.errors import ConfigError
 from kernel.messages import ModelParams, Reply, Request, ToolCall, Usage
 from kernel.model import ScriptedModel
 from replay.cli.app import main
@@ -205,3 +206,40 @@ def test_a_zstd_file_that_is_cut_off_is_called_cut_off(tmp_path: Path, capsys: p
     path.write_bytes(zstandard.compress((FIXTURES / "order-5xx.trace.json").read_bytes())[:700])
     assert status(str(path)) == 3
     assert "cut off" in capsys.readouterr().err
+
+
+def test_a_closed_conversation_takes_no_turn_that_no_trace_would_hold(tmp_path: Path) -> None:
+    async def talk() -> None:
+        chat = Agent(tools=tools).conversation(llm=ScriptedModel([FINISH] * 2), trace=tmp_path / "a.trace.json")
+        await chat.send("one")
+        await chat.close()
+        with pytest.raises(ConfigError, match="closed"):
+            await chat.send("two")
+        await chat.close()
+
+    asyncio.run(talk())
+    assert replay(load(tmp_path / "a.trace.json")[0]).verdict == "same"
+
+
+def test_a_turn_that_was_refused_is_traced_when_it_is_sent_again(tmp_path: Path) -> None:
+    path = tmp_path / "a.trace.json"
+    path.write_text("something dear")
+
+    async def talk() -> Any:
+        async with Agent(system="be brief", tools=tools).conversation(llm=ScriptedModel([FINISH]), trace=path) as chat:
+            with pytest.raises(ConfigError, match="there already"):
+                await chat.send("one")
+            path.unlink()
+            return await chat.send("one")
+
+    result = asyncio.run(talk())
+    assert result.run.head.turn == 1 and result.run.head.system == "be brief"
+    assert replay(load(path)[0]).verdict == "same"
+
+
+def test_a_system_prompt_where_none_was_is_named_as_the_prompt(tmp_path: Path) -> None:
+    path = tmp_path / "a.trace.json"
+    asyncio.run(Agent(tools=tools).run("task", llm=ScriptedModel(["done"], protocol="tools"), trace=path))
+    result = replay(load(path)[0], Agent(tools=tools, system="be brief"))
+    assert result.verdict == "drifted"
+    assert result.first is not None and result.first.cause == "prompt"
