@@ -35,13 +35,12 @@ class Parent(NamedTuple):
 
 
 def current_parent() -> Parent | None:
-    """The caller's span, if OpenTelemetry is in use and one is current."""
+    """The span that is current: of OpenTelemetry, where it is in use, else of a run that this code was called in."""
     trace = sys.modules.get("opentelemetry.trace")
-    if trace is None:
-        return None
-    context = trace.get_current_span().get_span_context()
-    if not context.is_valid:
-        return None
+    context = trace.get_current_span().get_span_context() if trace is not None else None
+    if context is None or not context.is_valid:
+        ours = outgoing_headers.get().get("traceparent")
+        return Parent(ours[3:35], ours[36:52], ours.endswith("1")) if ours is not None else None
     sampled = bool(context.trace_flags & 1)
     return Parent(f"{context.trace_id:032x}", f"{context.span_id:016x}", sampled, context.trace_state)
 

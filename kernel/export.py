@@ -83,6 +83,11 @@ class OtlpSink:
         if self._outbox is not None:
             self._outbox.write()
 
+    @property
+    def destination(self) -> object:
+        """Equal for sinks that send to one place from one spool."""
+        return self._outbox
+
     def warnings(self) -> list[str]:
         """What was lost or cannot be sent since this was last asked; spans that wait in the spool are not lost."""
         if self._outbox is None:

@@ -68,6 +68,7 @@ class SdkSink:
     """
 
     def __init__(self, provider: TracerProvider) -> None:
+        self.destination: object = provider
         self._tracer = provider.get_tracer(sc.SCOPE_NAME, VERSION, sc.SCHEMA_URL)
         self._ids = _GivenIds(provider.id_generator)
         if isinstance(self._tracer, Tracer):  # else the SDK is disabled, and nothing is emitted
@@ -177,6 +178,7 @@ class MetricsSink:
     """
 
     def __init__(self, meter_provider: metrics.MeterProvider | None = None) -> None:
+        self.destination: object = (MetricsSink, meter_provider)
         meter = metrics.get_meter(sc.SCOPE_NAME, VERSION, meter_provider, sc.SCHEMA_URL)
 
         def histogram(name: str, unit: str, text: str, buckets: tuple[float, ...]) -> metrics.Histogram:

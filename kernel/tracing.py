@@ -130,7 +130,10 @@ class Tracing:
             from kernel.otel_sdk import MetricsSink
 
             sinks.append(MetricsSink(None if self.metrics is True else self.metrics))
-        return [*sinks, *self.sinks]
+        unique: dict[object, Sink] = {}  # a span goes to each destination once, however often that was named
+        for sink in (*sinks, *self.sinks):
+            unique.setdefault(getattr(sink, "destination", id(sink)), sink)
+        return list(unique.values())
 
     def _journal(
         self, agent: str, trace_id: str, parent: Parent | None, clock: Clock

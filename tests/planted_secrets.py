@@ -186,7 +186,7 @@ class LeakyRun:
             ("deploy", {"environment": secret, "password": secret.split()[-1][:40]}),
             ("deploy", {"environment": secret, "password": secret.split()[-1][:40]}),
             ("send", {"text": secret}),
-            ("nothing", {"text": secret}),
+            ("missing", {"text": secret}),
             ("fetch", {"wehre": secret}),
         ]
         script: list[Any] = [ModelError(f"503 from a server that echoes {secret}", kind="server", status=503)]

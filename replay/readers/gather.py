@@ -57,6 +57,7 @@ class _Trace:
         self.spans: dict[str, Span] = {}
         self.resources: dict[str, Resource] = {}
         self.notes: dict[str, None] = {}
+        self.repeated: dict[str, None] = {}
 
     def settle(self, span: Span, resource: Resource) -> None:
         """Take a span without an id, or one whose id is taken."""
@@ -67,6 +68,7 @@ class _Trace:
             span.span_id = f"{number:016x}"
             self.notes[f"{label(span)} had no span id in the file and was given that one"] = None
         elif self.spans[span.span_id] == span:
+            self.repeated[span.span_id] = None
             return
         else:
             kept, dropped = self.spans[span.span_id], span
@@ -81,6 +83,9 @@ class _Trace:
 
     def finish(self, file_notes: Iterable[str]) -> RawTrace:
         spans = tuple(self.spans.values())
+        if self.repeated:
+            count = f"{len(self.repeated)} spans are" if len(self.repeated) > 1 else "a span is"
+            self.notes[f"{count} in the file more than once, each time the same: counted once"] = None
         notes = dict.fromkeys([*file_notes, *self.notes, *_id_notes(self.trace_id, spans), *_tree_notes(spans)])
         return RawTrace(trace_id=self.trace_id, spans=spans, resources=self.resources, notes=tuple(notes))
 

@@ -27,7 +27,15 @@ from replay.play import replay
 from replay.recording import Recording, load
 from tests.helpers import runs
 
-from .servers import CollectorServer, JaegerServer, free_port, running_collector, running_jaeger, servers_available
+from .servers import (
+    CollectorServer,
+    JaegerServer,
+    free_port,
+    post_json,
+    running_collector,
+    running_jaeger,
+    servers_available,
+)
 from .servers import wait_until as wait_for
 
 _unavailable = servers_available()
@@ -153,6 +161,14 @@ def test_a_run_from_jaeger_replays_as_same(
     assert [content(r.run) for r in back.runs] == [content(r.run) for r in recorded[name].runs]
     assert [r.problems for r in back.runs] == [r.problems for r in recorded[name].runs]
     assert_same(back)
+
+
+def test_b121_trace_files_are_taken_by_jaegers_upload(stores: Stores, recorded: dict[str, Recording]) -> None:
+    """Jaeger's page posts a file that it is given to this address; it answers with its own form of the trace."""
+    for name in NAMES:
+        path = stores.folder / f"{name}.trace.json"
+        taken = post_json(stores.jaeger.ui + "/api/transform", json.loads(path.read_bytes()))
+        assert [len(trace["spans"]) for trace in taken["data"]] == [stores.sent[recorded[name].trace_id]]
 
 
 def test_jaegers_own_json_says_what_it_keeps_no_more(stores: Stores, recorded: dict[str, Recording]) -> None:

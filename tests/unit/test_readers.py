@@ -200,6 +200,7 @@ def test_identical_spans_are_one_and_of_different_ones_the_more_complete_is_kept
     assert trace.spans == (ROOT,)
     assert trace.notes == (
         "span 'run' (eee19b7ec3c1b173) is in the file twice with different content; the more complete one is kept",
+        "a span is in the file more than once, each time the same: counted once",
     )
 
 
