@@ -276,7 +276,6 @@ class Session:
         for sink in self._sinks:
             try:
                 sink.close()
-                self._lost.extend(getattr(sink, "warnings", list)())
             except Exception as error:  # telemetry never reaches the run; `warnings` tells
                 self._lost.append(f"{type(sink).__name__}: {type(error).__name__}: {error}")
         self._closed = True
@@ -291,7 +290,12 @@ class Session:
         self._lost.append(what)
 
     def warnings(self) -> list[str]:
-        """What of the telemetry was lost."""
+        """What of the telemetry was lost, or cannot be sent."""
+        for sink in self._sinks:
+            try:
+                self._lost.extend(getattr(sink, "warnings", list)())
+            except Exception as error:  # as in `close`
+                self._lost.append(f"{type(sink).__name__}: {type(error).__name__}: {error}")
         return [*(w for recorder in self._recorders for w in recorder.failed_sinks), *self._lost]
 
     def _tell(self, method: str, span: Span) -> None:
