@@ -134,6 +134,7 @@ class LiveTools:
                 await asyncio.wait(pending, timeout=left_s)
         finally:
             threads = self._workers.close()
+            self._tasks.abandon()
         tasks = [place.tool.name for future, (place, _) in self._running.items() if isinstance(future, asyncio.Task)]
         return tuple(dict.fromkeys([*tasks, *threads]))
 

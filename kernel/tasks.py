@@ -13,6 +13,7 @@ import asyncio
 import contextvars
 from asyncio.tasks import _enter_task, _leave_task
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from typing import Any, NoReturn
 
 _NOTHING: Any = object()
@@ -29,6 +30,7 @@ class _Carrier(Coroutine[Any, Any, Any]):
         self._gate = loop.create_future()
         self._coroutine: Coroutine[Any, Any, Any] | None = None
         self._context: contextvars.Context | None = None
+        self.is_abandoned = False
         self._awaited: Any = _NOTHING  # what the coroutine waits for, as long as the task does not
 
     def hand_over(self, coroutine: Coroutine[Any, Any, Any], context: contextvars.Context, awaited: Any) -> None:
@@ -47,6 +49,9 @@ class _Carrier(Coroutine[Any, Any, Any]):
     def throw(self, error: Any, *_: Any) -> Any:
         if self._coroutine is None:
             raise error
+        if self.is_abandoned and isinstance(error, asyncio.CancelledError):
+            self._drop(self._coroutine)
+            raise error
         awaited, self._awaited = self._awaited, _NOTHING
         if isinstance(error, asyncio.CancelledError) and asyncio.isfuture(awaited) and awaited.cancel():
             return awaited  # as a task does it: what is waited for is cancelled, and tells the one who waits
@@ -55,6 +60,11 @@ class _Carrier(Coroutine[Any, Any, Any]):
     def close(self) -> None:
         if self._coroutine is not None:
             self._coroutine.close()
+
+    def _drop(self, coroutine: Coroutine[Any, Any, Any]) -> None:
+        """Close a coroutine that does not heed a cancellation, so that its task can end."""
+        with suppress(BaseException):
+            coroutine.close()
 
     def _step(self, method: Callable[[Any], Any], value: Any) -> Any:
         assert self._context is not None
@@ -69,6 +79,7 @@ class Tasks:
 
     def __init__(self) -> None:
         self._spare: tuple[asyncio.Task[Any], _Carrier] | None = None
+        self._carriers: dict[asyncio.Future[Any], _Carrier] = {}
 
     def start(self, name: str, coroutine: Coroutine[Any, Any, Any]) -> tuple[asyncio.Task[Any] | None, Any]:
         """Start a coroutine that raises nothing: (None, result) where it never waited, else its task."""
@@ -89,6 +100,8 @@ class Tasks:
                 _enter_task(loop, current)
         carrier.hand_over(coroutine, context, awaited)
         task.set_name(f"tool {name}")
+        self._carriers[task] = carrier
+        task.add_done_callback(self._carriers.pop)
         return task, None
 
     def _take(self, loop: asyncio.AbstractEventLoop) -> tuple[asyncio.Task[Any], _Carrier]:
@@ -101,6 +114,12 @@ class Tasks:
             task.cancel()
         carrier = _Carrier(loop)
         return loop.create_task(carrier), carrier
+
+    def abandon(self) -> None:
+        """Let the next cancellation end each task that still runs, whatever its coroutine does about it: `asyncio.run`
+        cancels what is left and then waits for it, and a coroutine that swallows that would keep it waiting for ever."""
+        for carrier in self._carriers.values():
+            carrier.is_abandoned = True
 
     async def close(self) -> None:
         """End the task that is kept."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -217,3 +219,21 @@ def test_calls_one_after_the_other_share_what_is_left_of_the_wall_clock(tmp_path
     assert outcomes[-6:] == ["timeout"] * 6
     assert len(done) < 6
     assert replay(load(path)[0]).verdict == "same"
+
+
+def test_an_async_tool_that_swallows_its_cancellation_does_not_hold_up_asyncio_run() -> None:
+    """As a retry loop with a bare `except:` does. The run says that the tool is still there."""
+    tools = ToolRegistry()
+
+    @tools.register(timeout=0.05)
+    async def stubborn() -> str:
+        """Never end."""
+        while True:
+            with suppress(BaseException):
+                await asyncio.sleep(60)
+
+    start = time.monotonic()
+    played = play([act("stubborn"), finish("x")], tools)
+    assert time.monotonic() - start < 5
+    assert played.result.run.end is not None
+    assert played.result.run.end.alive == ("stubborn",)
