@@ -85,6 +85,7 @@ class LiveTools:
         self._next_turn: dict[str, float] = {}
         self._step: tuple[int, float | None] = (0, None)
         self._step_ends_at: float | None = None
+        self._is_closed = False
 
     async def invoke(
         self, tool: Tool, call: Call, *, step: int, position: int, key: str | None, left_s: float | None = None
@@ -126,7 +127,7 @@ class LiveTools:
         """End all tasks, threads and processes of the run; names the tools of which one could not be ended."""
         loop = asyncio.get_running_loop()
         ends_at = loop.time() + self._grace_s
-        for _, started in self._running.values():
+        for _, started in () if self._is_closed else self._running.values():
             started.stop()
         try:
             await self._tasks.close()
@@ -135,6 +136,7 @@ class LiveTools:
         finally:
             threads = self._workers.close()
             self._tasks.abandon()
+            self._is_closed = True
         tasks = [place.tool.name for future, (place, _) in self._running.items() if isinstance(future, asyncio.Task)]
         return tuple(dict.fromkeys([*tasks, *threads]))
 
