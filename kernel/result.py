@@ -7,8 +7,10 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
+from kernel.masking import Masker
 from kernel.messages import Usage
 from kernel.run import Run, Step, StopReason
+from kernel.scrub import masked_run
 
 
 class RunResult(Struct, frozen=True, kw_only=True):
@@ -33,15 +35,19 @@ class RunResult(Struct, frozen=True, kw_only=True):
         """Short: asyncio prints the results of tasks, and a run may be large."""
         return f"RunResult(stop_reason={self.stop_reason!r}, steps={len(self.steps)}, trace_id={self.trace_id!r})"
 
-    def to_json(self) -> str:
-        """The whole run as one JSON document, which `replay` reads too."""
+    def to_json(self, *, masker: Masker | None = None, mask: bool = True) -> str:
+        """The whole run as one JSON document, which `replay` reads too.
+
+        Secrets are masked as in a trace file: by `masker`, else by the default rules, and not at all with `mask=False`.
+        """
+        run = masked_run(self.run, masker or Masker.default()) if mask else self.run
         document = {
             "tracefirst": "run",
             "version": 1,
             "trace_id": self.trace_id,
             "ok": self.ok,
-            "answer": self.answer,
+            "answer": run.end.answer if run.end is not None else None,
             "stop_reason": self.stop_reason,
-            "run": msgspec.to_builtins(self.run),
+            "run": msgspec.to_builtins(run),
         }
         return msgspec.json.encode(document).decode()

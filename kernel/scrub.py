@@ -26,7 +26,7 @@ from kernel.limits import estimate_tokens, message_tokens
 from kernel.masking import PLACEHOLDER, Masker, placeholder
 from kernel.messages import Message, Reply
 from kernel.read import step_line
-from kernel.run import Attempt, Call, CallRecord, Chat, Decision, Fault, RunEnd, RunHead, Step
+from kernel.run import Attempt, Call, CallRecord, Chat, Decision, Fault, Run, RunEnd, RunHead, Step
 from kernel.texts import texts_for
 from kernel.tools import compiled_schema
 from kernel.transcript import READ_RANGE, initial_messages, messages_after, result_text
@@ -229,6 +229,25 @@ class Scrubber:
 
     def _without_parts(self, text: str) -> str:
         return without_parts(text, self._parts)
+
+
+def masked_run(run: Run, masker: Masker) -> Run:
+    """A whole run with its secrets replaced, as a recorder would have masked it."""
+    scrubber = Scrubber(masker)
+    head, steps = scrubber.head(run.head), []
+    for step in run.steps:
+        chat = step.chat
+        if chat is not None:
+            ended = scrubber.reply(chat)
+            chat = replace(scrubber.chat(chat), reply=ended.reply, attempts=ended.attempts)
+        records = []
+        for position, record in enumerate(step.calls):
+            if record.key is not None:
+                scrubber.effect()
+            records.append(scrubber.call(record, step.index, position))
+        masked = scrubber.step(step, records, chat.reply if chat is not None else None)
+        steps.append(replace(masked, chat=chat))
+    return replace(run, head=head, steps=tuple(steps), end=None if run.end is None else scrubber.end(run.end))
 
 
 def _quoted(real: CallRecord, masked: CallRecord) -> tuple[str, str]:

@@ -235,6 +235,18 @@ def test_a_conversation_with_secrets_replays_as_same(tmp_path: Path) -> None:
     assert leaks(secret, {"trace file": path.read_bytes()}) == []
 
 
+@pytest.mark.parametrize("protocol", ["text", "tools"])
+@pytest.mark.parametrize("name", PLANTED)
+def test_the_json_of_a_result_holds_no_secret_and_replays_as_same(name: str, protocol: str, tmp_path: Path) -> None:
+    template, secret = PLANTED[name]
+    result = LeakyRun(template.format(secret), protocol=protocol, limit=700).run(False)
+    path = tmp_path / "result.json"
+    path.write_text(result.to_json())
+    assert leaks(secret, {"result": path.read_bytes()}) == []
+    same(path)
+    assert leaks(secret, {"result": result.to_json(mask=False)}) != []
+
+
 def test_secrets_that_people_choose_cannot_be_tested_by_key_or_binding(tmp_path: Path) -> None:
     """The idempotency key and the approval's binding are made of the masked arguments: equal for different passwords of
     one placeholder, and no digest of the real ones."""
