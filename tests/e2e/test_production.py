@@ -268,7 +268,7 @@ def test_what_a_killed_process_had_sent_is_a_partial_run_without_its_root(
     collector: CollectorServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     dice = random.Random(7)
-    partial = 0
+    partial = repeated = 0
     code = f"import sys; sys.path.insert(0, {str(ROOT)!r})\nfrom tests.e2e.test_production import *\n"
     for trial in range(KILLS):
         folder = tmp_path / f"{trial}"
@@ -296,10 +296,15 @@ def test_what_a_killed_process_had_sent_is_a_partial_run_without_its_root(
         assert sink.flush(20).waiting == 0
         sent = in_file(collector).get(started, Counter())
         assert sent.keys() <= ended
-        assert set(sent.values()) <= {1}
+        assert set(sent.values()) <= {
+            1,
+            2,
+        }  # killed between the server's answer and the note of it, they are sent again
+        repeated += 2 in sent.values()
         if not sent:
             continue
         (copy,) = load(collector.fixtures, trace_id=started)
+        assert not [note for note in copy.notes if "different content" in note]
         if not copy.runs:
             continue
         partial += 1
@@ -311,7 +316,9 @@ def test_what_a_killed_process_had_sent_is_a_partial_run_without_its_root(
         shown = capsys.readouterr().out
         assert "cut short" in shown
         assert ("look" in shown) is any(step.decision is not None for step in copy.runs[0].run.steps)
+    print(f"{KILLS} kills: {partial} partial runs in the Collector's file, {repeated} of them with spans sent again")
     assert partial > KILLS // 3
+    assert repeated <= KILLS // 10 + 1
 
 
 # ---- secrets, and the trace of a larger system
