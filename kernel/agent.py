@@ -95,6 +95,7 @@ class Agent:
         self.ledger = ledger
         self.confirm = confirm
         self.count_tokens = count_tokens
+        _check_types(self)
         texts_for(language, self.texts)
         check_limits(self.budget, self.guard, self.context)
         check_prices(self.prices)
@@ -170,6 +171,8 @@ class Agent:
         policy: Policy | None = None,
     ) -> RunHead:
         """The head of a run of this agent: everything that decides how it goes. Raises `ConfigError`."""
+        if not isinstance(task, str):
+            raise ConfigError(f"the task is {type(task).__name__}, it must be text")
         protocol, provider, name = described(model)
         params = self.params or getattr(model, "params", None) or ModelParams()
         if not params.model:
@@ -235,6 +238,28 @@ async def react(
     """Run one task with a ReAct agent made on the spot; `options` are those of `Agent`."""
     agent = Agent(tools=tools, budget=budget, **options)
     return await agent.run(task, llm=llm, confirm=confirm, trace=trace)
+
+
+def _check_types(agent: Agent) -> None:
+    """What no type checker saw: each wrong setting is named, with what it should be."""
+    for name, kind in (
+        ("name", str),
+        ("system", str),
+        ("budget", Budget),
+        ("guard", Guard),
+        ("context", ContextLimits),
+    ):
+        value = getattr(agent, name)
+        if not isinstance(value, kind):
+            raise ConfigError(f"{name} is {type(value).__name__}, it must be {kind.__name__}")
+    if not isinstance(agent.tools, ToolRegistry):
+        raise ConfigError(
+            f"tools is {type(agent.tools).__name__}, it must be a ToolRegistry: make one, and add each function "
+            "with registry.tool(function)"
+        )
+    for name in ("confirm", "finish_check"):
+        if getattr(agent, name) is not None and not callable(getattr(agent, name)):
+            raise ConfigError(f"{name} is {type(getattr(agent, name)).__name__}, it must be a function")
 
 
 def _valid(head: RunHead) -> RunHead:
