@@ -243,3 +243,26 @@ def test_a_system_prompt_where_none_was_is_named_as_the_prompt(tmp_path: Path) -
     result = replay(load(path)[0], Agent(tools=tools, system="be brief"))
     assert result.verdict == "drifted"
     assert result.first is not None and result.first.cause == "prompt"
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"tools": [look]}, "ToolRegistry"),
+        ({"tools": {"look": look}}, "ToolRegistry"),
+        ({"name": None}, "name is NoneType"),
+        ({"system": None}, "system is NoneType"),
+        ({"budget": 8}, "budget is int"),
+        ({"confirm": 5}, "confirm is int"),
+        ({"finish_check": 5}, "finish_check is int"),
+    ],
+)
+def test_a_setting_of_the_wrong_type_is_named_before_anything_runs(settings: dict[str, Any], says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        Agent(**settings)
+
+
+@pytest.mark.parametrize("task", [None, 5, b"bytes", ["a"]])
+def test_a_task_that_is_no_text_is_named_before_anything_runs(task: Any) -> None:
+    with pytest.raises(ConfigError, match="the task is"):
+        asyncio.run(Agent(tools=tools).run(task, llm=ScriptedModel([FINISH]), trace=False))
