@@ -86,7 +86,7 @@ def end_attributes(end: RunEnd) -> Attributes:
         out[sc.COST] = end.cost_usd
     out[sc.STEPS], out[sc.MODEL_CALLS], out[sc.TOOL_CALLS] = end.steps, end.model_calls, end.tool_calls
     if end.alive:
-        out[sc.ALIVE] = list(end.alive)
+        out[sc.ALIVE] = compact_json(end.alive)
     return out
 
 

@@ -50,12 +50,21 @@ def run(function: Callable[..., Any], args: dict[str, Any] | None = None, **opti
         finally:
             assert await tools.close() == ()
 
-    before = open_descriptors(), threading.active_count()
+    descriptors, threads, processes = open_descriptors(), threading.active_count(), children()
     done = asyncio.run(go(), debug=True)
-    assert (open_descriptors(), threading.active_count()) == before
-    with pytest.raises(ChildProcessError):
-        os.waitpid(-1, os.WNOHANG)
+    # What other tests left behind may end meanwhile; nothing may be added.
+    assert open_descriptors() <= descriptors
+    assert threading.active_count() <= threads
+    assert children() <= processes
     return done
+
+
+def children() -> set[str]:
+    """Processes that this one has started and not yet reaped; other tests may have left some."""
+    found: set[str] = set()
+    for task in Path("/proc/self/task").iterdir():
+        found.update((task / "children").read_text().split())
+    return found
 
 
 def open_descriptors() -> list[str]:
