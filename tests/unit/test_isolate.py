@@ -53,7 +53,7 @@ def run(function: Callable[..., Any], args: dict[str, Any] | None = None, **opti
     descriptors, threads, processes = open_descriptors(), threading.active_count(), children()
     done = asyncio.run(go(), debug=True)
     # What other tests left behind may end meanwhile; nothing may be added.
-    assert open_descriptors() <= descriptors
+    assert set(open_descriptors()) <= set(descriptors)
     assert threading.active_count() <= threads
     assert children() <= processes
     return done
