@@ -24,7 +24,7 @@ from kernel.span import AttributeValue, Event, Resource, Span
 Protocol = Literal["http/protobuf", "http/json"]
 CONTENT_TYPES: dict[Protocol, str] = {"http/protobuf": "application/x-protobuf", "http/json": "application/json"}
 
-CUT = "tracefirst.otlp.cut"
+CUT = sc.CUT
 """Attribute of a span whose OTLP copy is not whole: the keys that were shortened or withheld."""
 
 _SPANS = b'"spans":['

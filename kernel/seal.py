@@ -5,6 +5,7 @@ cut, masked or edited one, and which.
 from __future__ import annotations
 
 import hashlib
+import json
 import struct
 from functools import lru_cache
 from typing import Any
@@ -59,12 +60,14 @@ def _total(texts: list[str]) -> str:
 
 def breaches(attributes: dict[str, Any], recorded: object) -> list[tuple[str, str]]:
     """Attributes that do not fit the seal beside them, each with what is wrong; those of others do not count."""
-    keys = [key for key in sorted(attributes) if key.startswith(sc.SEALED) and key != sc.SEAL]
+    keys = [key for key in sorted(attributes) if key.startswith(sc.SEALED) and key not in (sc.SEAL, sc.CUT)]
     total, _, was = str(recorded).partition(".")
     if _total(_texts(attributes, keys)) == total:
         return []
     if not was:
         return [(sc.SEAL, "the seal itself was cut or edited since it was recorded")]
+    if cut := _named_cut(attributes.get(sc.CUT)):
+        return _breaches_of_a_copy(attributes, keys, was, cut)
     are = seal({key: attributes[key] for key in keys}).partition(".")[2]
     differing = [key for i, key in enumerate(keys) if _part(was, i) != _part(are, i)] or [sc.SEAL]
     if len(was) != len(are):
@@ -72,6 +75,32 @@ def breaches(attributes: dict[str, Any], recorded: object) -> list[tuple[str, st
         message = f"{count} attributes were recorded, {len(keys)} are here: some were dropped or added"
         return [(differing[0], message)]
     return [(key, "is not as it was recorded: cut, masked or edited since") for key in differing]
+
+
+def _named_cut(value: object) -> list[str]:
+    """The attributes that a sender shortened or withheld, by its own account; Jaeger JSON has the list as a text."""
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except ValueError:
+            return []
+    return [name for name in value if isinstance(name, str)] if isinstance(value, list) else []
+
+
+def _breaches_of_a_copy(attributes: dict[str, Any], keys: list[str], was: str, cut: list[str]) -> list[tuple[str, str]]:
+    """As `breaches`, where the sender said what it cut: whatever else differs was changed by others."""
+    found = [(name, "was shortened or withheld when the span was sent") for name in cut]
+    every = sorted({*keys, *(name for name in cut if name.startswith(sc.SEALED) and "/" not in name)})
+    if len(every) * _DIGITS != len(was):
+        count = len(was) // _DIGITS
+        return [
+            *found,
+            (sc.SEAL, f"{count} attributes were recorded, {len(every)} are known of: more were dropped or added"),
+        ]
+    for index, key in enumerate(every):
+        if key not in cut and _part(was, index) != seal({key: attributes[key]}).partition(".")[2]:
+            found.append((key, "is not as it was recorded: cut, masked or edited since"))
+    return found
 
 
 def _part(digits: str, index: int) -> str:

@@ -52,6 +52,7 @@ FORMAT = "tracefirst.format"
 SEAL = "tracefirst.seal"
 FLAGGED = "tracefirst.flagged"
 STEP_INDEX = "tracefirst.step.index"
+CUT = "tracefirst.otlp.cut"
 
 # ours, on invoke_agent
 RUN_ID = "tracefirst.run.id"

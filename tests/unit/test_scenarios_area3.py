@@ -109,6 +109,13 @@ def record(path: Path, script: list[Any] | None = None, **options: Any) -> Any:
     return play(script or [act("look"), finish("done")], tools, trace=tracing, **options).result
 
 
+def received(server: OtlpServer, folder: Path) -> Path:
+    """What a server took, as a file of OTLP protobuf."""
+    path = folder / "received.pb"
+    path.write_bytes(b"".join(taken.request.SerializeToString() for taken in server.taken))
+    return path
+
+
 # ---- attributes
 
 
@@ -207,6 +214,9 @@ def test_b102_a_result_beyond_the_receivers_limit_arrives_shortened_and_says_so(
         attributes = {pair.key: pair.value for pair in tool.attributes}
         assert 1 << 20 < len(attributes[sc.TOOL_RESULT].string_value) < 4 << 20
         assert sc.TOOL_RESULT in str(attributes[CUT])
+        (copy,) = load(received(server, tmp_path))
+    told = {(problem.attribute, problem.message) for run in copy.runs for problem in run.problems}
+    assert told == {(sc.TOOL_RESULT, "was shortened or withheld when the span was sent")}
     whole = next(span for span in spans_of(path) if span.span_id == tool.span_id.hex())
     assert len(whole.attributes[sc.TOOL_RESULT]) == 11_000_000
 
@@ -655,6 +665,12 @@ def test_b132_no_content_leaves_the_machine_without_being_asked_for(tmp_path: Pa
         assert sink.flush(10).waiting == 0
         assert len(server.spans) == len(spans_of(path))
         assert "private" not in str(server.spans)
+        (copy,) = load(received(server, tmp_path))
+    result = replay(copy)
+    assert result.verdict == "not_checked"  # and never `same`: every lost text is named, nothing is guessed
+    messages = {problem.message for run in copy.runs for problem in run.problems}
+    assert messages == {"was shortened or withheld when the span was sent"}
+    assert {sc.INPUT_MESSAGES, sc.OUTPUT_MESSAGES} <= {p.attribute for run in copy.runs for p in run.problems}
     assert path.read_text().count("private") > 5  # the file is this machine's own, and whole
 
 
