@@ -244,6 +244,7 @@ class Loop:
             attempt=self._refusals + 1,
             is_last=self._refusals + 1 >= self.head.budget.max_finish_refusals,
         )
+        token = self.tracer.enter(index, None)
         try:
             verdict = self._finish_check(answer, context)
             if inspect.isawaitable(verdict):
@@ -256,6 +257,8 @@ class Loop:
             return ": ".join(describe(error))[:_MAX_REASON_CHARS]
         except Exception as error:  # a check that fails has not passed the answer: its failure is the reason
             return ": ".join(describe(error))[:_MAX_REASON_CHARS]
+        finally:
+            self.tracer.leave(token)
         if verdict is None or verdict is True:
             return None
         return "not accepted" if verdict is False else result_text(to_jsonable(verdict))[:_MAX_REASON_CHARS]

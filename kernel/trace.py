@@ -62,7 +62,7 @@ class Tracer(Protocol):
     def call_ended(self, step: int, position: int, record: CallRecord) -> None: ...
     def late_result(self, step: int, position: int, tool: str, outcome: str) -> None: ...
     def enter(self, step: int, position: int | None) -> Token | None:
-        """Make the span of a call (or of the chat) the ambient one; user code runs next."""
+        """Make the span of a call (or of the chat, or else of the step) the ambient one; user code runs next."""
 
     def leave(self, token: Token | None) -> None: ...
 
@@ -250,7 +250,7 @@ class Recorder:
         self._each("event", root, event)
 
     def enter(self, step: int, position: int | None) -> Token | None:
-        span = self._chat if position is None else self._calls.get(position)
+        span = (self._chat or self._step) if position is None else self._calls.get(position)
         return attach(self.trace_id, span.span_id, self._caller) if span is not None else None
 
     def leave(self, token: Token | None) -> None:

@@ -489,9 +489,14 @@ def test_users_own_spans_nest_under_the_tool_call_they_were_made_in(app: App, tm
         calls(("in_thread", {"name": "d"})),
         "done",
     ]
+    async def check(answer: str, context: Any) -> bool:
+        with app.tracer.start_as_current_span("user check"):
+            await asyncio.sleep(0)
+        return True
+
     model = Asked(script, protocol="tools")
     tracing = Tracing(provider=app.provider, directory=tmp_path)
-    result = asyncio.run(Agent(tools=tools).run("do it", llm=model, trace=tracing))
+    result = asyncio.run(Agent(tools=tools, finish_check=check).run("do it", llm=model, trace=tracing))
     assert result.ok
     spans = {hex_id(span): span for span in app.exporter.get_finished_spans()}
     assert len({span.get_span_context().trace_id for span in spans.values()}) == 1  # type: ignore[union-attr]
@@ -501,6 +506,9 @@ def test_users_own_spans_nest_under_the_tool_call_they_were_made_in(app: App, tm
         parent = spans[f"{above.span_id:016x}"]
         assert parent.name == ("execute_tool in_thread" if name in "bd" else "execute_tool in_task")
         assert json.loads(str((parent.attributes or {})[sc.TOOL_ARGUMENTS])) == {"name": name}
+    above = app.span("user check").parent
+    assert above is not None
+    assert spans[f"{above.span_id:016x}"].name == "step"
     for number in range(3):
         above = app.span(f"http {number}").parent
         assert above is not None
