@@ -168,6 +168,13 @@ def _whole(count: Any) -> int | None:
     return int(count) if count >= 0 and count == int(count) else None
 
 
+def _seconds(pause: Any) -> float | None:
+    """The pause that a server asks for, if it is one."""
+    if isinstance(pause, bool) or not isinstance(pause, int | float) or pause != pause or pause == _INF:
+        return None
+    return max(float(pause), 0.0)
+
+
 def _foreign(error: BaseException) -> ModelError:
     kind, message = describe(error)
     return ModelError(message, kind=kind, retryable=False)
@@ -198,7 +205,7 @@ def _failed(
         kind=error.kind,
         message=valid_text(str(error))[:_MAX_MESSAGE_CHARS],
         status=error.status,
-        retry_after_s=error.retry_after_s,
+        retry_after_s=_seconds(error.retry_after_s),
         retryable=error.retryable,
         elapsed_ns=elapsed_ns,
     )
@@ -209,7 +216,7 @@ def _failed(
     detail = f"{error.kind}: {attempt.message}"
     if not error.retryable or number > loop.head.budget.model_retries:
         return attempt, ("model_error", f"{detail} (attempt {number})")
-    wait_s = FIRST_WAIT_S * 2 ** (number - 1) if error.retry_after_s is None else error.retry_after_s
+    wait_s = FIRST_WAIT_S * 2 ** (number - 1) if attempt.retry_after_s is None else attempt.retry_after_s
     left_s = _left(loop, elapsed_ns, 0.0)
     if wait_s > MAX_WAIT_S or (left_s is not None and wait_s >= left_s):
         return attempt, ("model_error", f"{detail}; the wait of {wait_s:g} s before the next attempt is too long")

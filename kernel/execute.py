@@ -120,6 +120,8 @@ class LiveTools:
         """The deadline of the run, which the calls of a step share: one after the other they do not get it each anew."""
         if (step, left_s) != self._step:
             self._step = (step, left_s)
+            rest = getattr(self._clock, "rest", None)
+            left_s = left_s if rest is None or left_s is None else rest(left_s)
             self._step_ends_at = None if left_s is None else asyncio.get_running_loop().time() + left_s
         return self._step_ends_at
 

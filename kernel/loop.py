@@ -261,7 +261,8 @@ class Loop:
             self.tracer.leave(token)
         if verdict is None or verdict is True:
             return None
-        return "not accepted" if verdict is False else result_text(to_jsonable(verdict))[:_MAX_REASON_CHARS]
+        reason = "" if verdict is False else result_text(to_jsonable(verdict)).strip()
+        return reason[:_MAX_REASON_CHARS] or "not accepted"
 
     def _fault_text(self, message: str) -> str:
         if self.head.protocol == "tools":

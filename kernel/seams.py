@@ -96,25 +96,38 @@ class Ids(Protocol):
     def span_id(self) -> str: ...
 
 
+_DECIDING = ("run", "step_end", "attempt")
+
+
 class SystemClock:
     """The machine's clock: started at wall time, advanced by the monotonic clock, so that durations are never negative."""
 
-    __slots__ = ("_offset",)
+    __slots__ = ("_offset", "_since_ns")
 
     def __init__(self) -> None:
         self._offset = time.time_ns() - time.monotonic_ns()
+        self._since_ns = time.monotonic_ns()
 
     def now(self, point: Point, step: int = 0, position: int = 0) -> int:
-        return self._offset + time.monotonic_ns()
+        at = time.monotonic_ns()
+        if point in _DECIDING:
+            self._since_ns = at
+        return self._offset + at
 
     async def sleep(self, seconds: float) -> None:
+        self._since_ns += int(max(seconds, 0.0) * 1e9)  # who sleeps takes it off what is left
         await asyncio.sleep(seconds)
+
+    def rest(self, seconds: float) -> float:
+        """What is left now of the seconds that were left at the last deciding point: a step's model call, `confirm`, tools
+        and `finish_check` share them."""
+        return max(seconds - max(time.monotonic_ns() - self._since_ns, 0) / 1e9, 0.0)
 
     async def within(self, seconds: float | None, awaitable: Awaitable[T]) -> T:
         if seconds is None:
             return await awaitable
         try:
-            async with asyncio.timeout(seconds) as scope:
+            async with asyncio.timeout(self.rest(seconds)) as scope:
                 return await awaitable
         except TimeoutError:
             if scope.expired():

@@ -112,7 +112,7 @@ class ToolRegistry:
             if params is None:
                 try:
                     signature = schema_of(function)
-                except TypeError as error:
+                except (TypeError, ValueError) as error:
                     raise ConfigError(str(error)) from None
                 read_name, read_description, schema, read_returns = signature
                 bind = binder(function)

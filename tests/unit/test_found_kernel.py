@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kernel import Agent, Budget, ContextLimits, Guard, Reply, ScriptedModel, ToolRegistry
+from kernel import Agent, Budget, ConfigError, ContextLimits, Guard, ModelError, Reply, ScriptedModel, ToolRegistry
 from kernel.evaluate import Rules, evaluate
 from kernel.limits import estimate_tokens, message_tokens
 from kernel.messages import ToolCall
@@ -18,7 +18,7 @@ from kernel.run import Decision
 from kernel.texts import texts_for
 from replay.play import replay
 from replay.recording import load
-from tests.helpers import act, calls, finish, play, registry
+from tests.helpers import act, calls, counting, finish, play, registry
 
 TOOLS = ToolRegistry()
 
@@ -237,3 +237,42 @@ def test_an_async_tool_that_swallows_its_cancellation_does_not_hold_up_asyncio_r
     assert time.monotonic() - start < 5
     assert played.result.run.end is not None
     assert played.result.run.end.alive == ("stubborn",)
+
+
+# ---- stop
+
+
+def test_model_confirm_and_tools_of_a_step_share_the_wall_clock(tmp_path: Path) -> None:
+    async def complete(prompt: str) -> str:
+        await asyncio.sleep(0.15)
+        return act("charge", amount=1)
+
+    async def confirm(name: str, args: dict[str, Any]) -> bool:
+        await asyncio.sleep(0.15)
+        return True
+
+    tools, done = charges()
+    agent = Agent(tools=tools, budget=Budget(timeout_s=0.2), confirm=confirm)
+    start = time.monotonic()
+    result = asyncio.run(agent.run("t", llm=complete, trace=tmp_path / "run.trace.json"))
+    assert time.monotonic() - start < 0.4
+    assert (result.stop_reason, done) == ("timeout", [])
+    assert replay(load(tmp_path / "run.trace.json")[0], agent).verdict == "same"
+
+
+@pytest.mark.parametrize("pause", [float("nan"), float("inf"), -3.0, "5", True])
+def test_a_pause_that_is_none_is_not_waited_for_and_replays(pause: Any, tmp_path: Path) -> None:
+    failed = ModelError("busy", kind="rate_limited", retryable=True, retry_after_s=pause)
+    path = tmp_path / "run.trace.json"
+    assert play([failed, finish("x")], trace=path, **counting()).result.ok
+    assert replay(load(path)[0]).verdict == "same"
+
+
+def test_an_empty_reason_to_refuse_an_answer_is_put_into_words() -> None:
+    played = play([finish("x")] * 3, finish_check=lambda answer, context: "")
+    assert played.result.steps[0].refusal == "not accepted"
+
+
+def test_a_callable_without_a_signature_is_a_config_error() -> None:
+    with pytest.raises(ConfigError, match="no signature"):
+        ToolRegistry().register(name="make")(dict)
