@@ -9,7 +9,7 @@ import msgspec
 
 from kernel.canonical import valid_text
 from kernel.errors import ModelError
-from kernel.fault import describe
+from kernel.fault import MAX_ATTEMPT_CHARS, clipped, describe
 from kernel.messages import Reply, ToolCall, Usage
 from kernel.read import Prompt
 from kernel.run import Attempt, Chat, StopReason
@@ -23,7 +23,6 @@ MAX_WAIT_S = 60.0
 """A server that asks for a longer pause is not waited for: the run ends and says so."""
 
 DEADLINE = "deadline"
-_MAX_MESSAGE_CHARS = 500
 _OPTIONAL_TEXTS = ("reasoning", "finish_reason", "refusal", "model", "response_id")
 _COUNTS = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens")
 _INF = float("inf")
@@ -203,7 +202,7 @@ def _failed(
     elapsed_ns = loop.seams.clock.now("attempt", step, number) - loop.started_ns()
     attempt = Attempt(
         kind=error.kind,
-        message=valid_text(str(error))[:_MAX_MESSAGE_CHARS],
+        message=clipped(valid_text(str(error)), MAX_ATTEMPT_CHARS),
         status=error.status,
         retry_after_s=_seconds(error.retry_after_s),
         retryable=error.retryable,

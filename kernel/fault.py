@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from typing import NamedTuple
 
 from kernel.canonical import valid_text
 
 MAX_CHARS = 4000
+MAX_ATTEMPT_CHARS = 500
+MAX_REASON_CHARS = 2000
 _GROUP_SHOWN = 8
+_LAST_WORD = re.compile(r"\S*\Z")
 
 
 class Words(NamedTuple):
@@ -18,6 +22,15 @@ class Words(NamedTuple):
     message: str
 
 
+def clipped(text: str, limit: int) -> str:
+    """At most `limit` characters of `text`, and no parted word at their end: half a key is none that a mask would know."""
+    if len(text) <= limit:
+        return text
+    head = text[:limit]
+    whole = head if text[limit].isspace() else head[: len(head) - len(_LAST_WORD.findall(head)[0])]
+    return (whole if len(whole) > limit // 2 else head).rstrip()
+
+
 def describe(error: BaseException) -> Words:
     """Name an exception's type and give its text; of a group, also the exceptions in it. Never raises."""
     text = _text(error)
@@ -25,7 +38,7 @@ def describe(error: BaseException) -> Words:
         inner = [f"{type(e).__name__}: {_text(e)}" for e in error.exceptions[:_GROUP_SHOWN]]
         text = "; ".join([text, *inner])
     if len(text) > MAX_CHARS:
-        text = f"{text[:MAX_CHARS]} … ({len(text)} characters)"
+        text = f"{clipped(text, MAX_CHARS)} … ({len(text)} characters)"
     return Words(valid_text(type(error).__name__), valid_text(text))
 
 

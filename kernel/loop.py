@@ -16,7 +16,7 @@ from kernel.act import Confirm, Dispatcher
 from kernel.ask import ask
 from kernel.canonical import to_jsonable
 from kernel.evaluate import Rules, evaluate
-from kernel.fault import describe, is_cancelled
+from kernel.fault import MAX_REASON_CHARS, clipped, describe, is_cancelled
 from kernel.guard import LoopGuard
 from kernel.limits import Spending, TokenCounter, estimate_tokens
 from kernel.read import Transcript
@@ -51,7 +51,6 @@ class FinishContext(Struct, frozen=True, kw_only=True):
 
 FinishCheck = Callable[[str, FinishContext], Any | Awaitable[Any]]
 Stop = tuple[StopReason, str]
-_MAX_REASON_CHARS = 2000
 
 
 class Loop:
@@ -254,15 +253,15 @@ class Loop:
         except asyncio.CancelledError as error:
             if is_cancelled():
                 raise
-            return ": ".join(describe(error))[:_MAX_REASON_CHARS]
+            return clipped(": ".join(describe(error)), MAX_REASON_CHARS)
         except Exception as error:  # a check that fails has not passed the answer: its failure is the reason
-            return ": ".join(describe(error))[:_MAX_REASON_CHARS]
+            return clipped(": ".join(describe(error)), MAX_REASON_CHARS)
         finally:
             self.tracer.leave(token)
         if verdict is None or verdict is True:
             return None
         reason = "" if verdict is False else result_text(to_jsonable(verdict)).strip()
-        return reason[:_MAX_REASON_CHARS] or "not accepted"
+        return clipped(reason, MAX_REASON_CHARS) or "not accepted"
 
     def _fault_text(self, message: str) -> str:
         if self.head.protocol == "tools":

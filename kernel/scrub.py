@@ -21,6 +21,7 @@ from msgspec.structs import replace
 
 from kernel.canonical import canonical_json
 from kernel.evaluate import describe
+from kernel.fault import MAX_ATTEMPT_CHARS, MAX_REASON_CHARS, clipped
 from kernel.ledger import approval_binding, idempotency_key
 from kernel.limits import estimate_tokens, message_tokens
 from kernel.masking import PLACEHOLDER, Masker, placeholder
@@ -34,7 +35,6 @@ from kernel.transcript import READ_RANGE, initial_messages, messages_after, resu
 T = TypeVar("T")
 _SHORTEST_PART = 8  # characters: a shorter piece of a secret is not looked for
 _PART = placeholder("part", "")
-_MAX_ATTEMPT_CHARS = 500  # as `kernel.ask` bounds the message of a failed attempt
 _FIXED_NAMES = frozenset({"run_id", "digest", "served_by", "conversation_id"})
 
 
@@ -102,12 +102,14 @@ class Scrubber:
         return replace(masked, attempts=tuple([self._attempt(attempt) for attempt in masked.attempts]))
 
     def _attempt(self, attempt: Attempt) -> Attempt:
-        """A replay bounds the message again, so it must fit the bound."""
-        if len(attempt.message) <= _MAX_ATTEMPT_CHARS:
-            return attempt
-        short = attempt.message[:_MAX_ATTEMPT_CHARS]
-        self._shortened.append((attempt.message, short))
-        return replace(attempt, message=short)
+        return replace(attempt, message=self._short(attempt.message, MAX_ATTEMPT_CHARS))
+
+    def _short(self, text: str, limit: int) -> str:
+        """A masked text within the bound of the real one: a replay bounds it again."""
+        short = clipped(text, limit)
+        if short is not text:
+            self._shortened.append((text, short))
+        return short
 
     def asked(self, call: Call) -> Call:
         """A call as it was read."""
@@ -185,6 +187,8 @@ class Scrubber:
                 replace(done, shown=shown, artifact=real.artifact, fixed=real.fixed or self._is_fixed(real, done))
             )
         masked = replace(masked, calls=tuple(calls))
+        if masked.refusal is not None:
+            masked = replace(masked, refusal=self._short(masked.refusal, MAX_REASON_CHARS))
         if step.feedback and step.refusal and masked.refusal:
             masked = replace(masked, feedback=self._around(step.feedback, step.refusal, masked.refusal))
         if masked.decision is not None and step.decision is not None:

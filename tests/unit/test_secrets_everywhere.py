@@ -12,7 +12,8 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from kernel import Agent, ContextLimits, ScriptedModel, ToolRegistry, Tracing, Usage
+from fixtures.record import CountingClock
+from kernel import Agent, Budget, ContextLimits, ModelError, ScriptedModel, ToolRegistry, Tracing, Usage
 from kernel.canonical import compact_json
 from kernel.export import Limits, OtlpSink
 from kernel.journal import journal_of
@@ -167,8 +168,6 @@ def test_a_cut_through_a_secret_leaves_no_piece_of_it(offset: int, tmp_path: Pat
 
 def test_a_budget_by_estimates_stops_the_replay_where_it_stopped_the_run(tmp_path: Path) -> None:
     """A prompt with masked secrets is estimated smaller than the real one was; the difference is on record."""
-    from kernel import Budget
-
     secret = KEYS["jwt"]
     stopped = set()
     for limit in range(300, 2400, 150):
@@ -304,6 +303,35 @@ def test_a_rule_that_fails_ends_the_recording_and_not_the_run(tmp_path: Path) ->
     result = play([finish("done")], trace=Tracing(file=path, masker=Broken(), join=False)).result
     assert result.ok
     assert result.warnings == ("recording stopped in run_started: RuntimeError",)
+
+
+@pytest.mark.parametrize("offset", range(0, 60, 4))
+def test_a_bound_through_a_secret_in_an_error_or_a_refusal_leaves_no_piece_of_it(offset: int, tmp_path: Path) -> None:
+    """Texts of models, tools and checks are bounded before they are recorded, and never inside a word."""
+    secret = KEYS["github"]
+    path = tmp_path / "run.trace.json"
+
+    def at(limit: int) -> str:
+        return f"{('word ' * 1000)[: limit - offset - 1]} {secret} {secret}"
+
+    def fail() -> str:
+        """Fail."""
+        raise RuntimeError(at(4000))
+
+    errors = [ModelError(at(500), kind="server", status=503) for _ in range(2)]
+    play(
+        [errors[0], act("fail"), finish("one"), errors[1], finish("two"), finish("three")],
+        registry(fail),
+        finish_check=lambda answer, context: at(2000),
+        budget=Budget(max_finish_refusals=3),
+        trace=Tracing(file=path, join=False),
+        clock=CountingClock(),
+    )
+    run = same(path).runs[0].run
+    assert run.end is not None
+    assert run.end.stop_reason == "finish_refused_exhausted"
+    held = path.read_text()
+    assert [secret[n : n + 8] for n in range(len(secret) - 7) if secret[n : n + 8] in held] == []
 
 
 def test_pieces_of_a_secret_are_found_at_both_ends_of_a_cut() -> None:
