@@ -48,9 +48,9 @@ _ASKS = re.compile(
     re.IGNORECASE,
 )
 _OPENS = re.compile(
-    r"(?P<open><!--|<(?:examples?|sample|quote|blockquote|tool_(?:response|result|output)s?|function_results?)>)"
+    r"(?P<open><!--|^[ \t>]{0,8}<(?:examples?|sample|quote|blockquote|tool_(?:response|result|output)s?|function_results?)>)"
     r"|-->|</(?:examples?|sample|quote|blockquote|tool_(?:response|result|output)s?|function_results?)>",
-    re.IGNORECASE,
+    re.IGNORECASE | re.MULTILINE,
 )
 _TAG_BEFORE = re.compile(r"<[^<>\n/]{1,60}>\s{0,20}\Z")
 _TAG_AFTER = re.compile(r"\s{0,20}</[^<>\n]{1,60}>")

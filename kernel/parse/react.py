@@ -10,7 +10,7 @@ from kernel.parse.model import Found, Source, Unreadable
 from kernel.parse.pythonic import CALL_AHEAD, read_call
 from kernel.parse.quoting import is_shown
 from kernel.parse.shape import arguments, calls_in, is_no_tool, tool_name
-from kernel.parse.stops import TURN
+from kernel.parse.stops import TURN, TURN_AT_END
 
 _LABELS = {
     "input": r"action[ _]inputs?|action[ _](?:args|arguments|parameters)|动作输入|行动输入|操作输入|动作参数|行动参数|操作参数|工具输入|工具参数",
@@ -42,7 +42,7 @@ _PAREN = re.compile(r"(?P<name>[^\W\d][\w.\-]{0,127})[ \t]{0,2}\(")
 _COLON = re.compile(r"(?P<name>[A-Za-z_][\w.\-]{0,127}):[ \t]{1,8}(?P<text>\S[^\n]*)")
 _NAME = re.compile(r"[^\W\d][\w.\-/:]*(?: [\w.\-/:]+){0,5}")
 _SPEECH = re.compile(r"(?:i|i'll|we|let|let's|please|no|use the|call the)\b", re.IGNORECASE)
-_CHOICE = re.compile(r"\S\s+(?:or|and|then)\s+\S|\S\s*(?:或者?|和|/|\||,|，|、)\s*\S", re.IGNORECASE)
+_CHOICE = re.compile(r"\S\s+(?:or|and|then)\s+\S|\S\s+[/|]\s+\S|\S\s*(?:或者?|,|，|、)\s*\S", re.IGNORECASE)
 _FENCE = re.compile(r"(?P<ticks>```|~~~)[\w+.-]{0,30}[ \t]*+\r?\n?")
 _STOP_WORD = re.compile(
     r"\n[ \t]*Obs(?:e(?:r(?:v(?:a(?:t(?:i(?:o(?:n)?)?)?)?)?)?)?)?\s*\Z|\n[ \t]*PAUSE\s*\Z", re.IGNORECASE
@@ -229,7 +229,7 @@ def _input(text: str, pos: int, limit: int) -> tuple[dict[str, Any], int, bool]:
         if close < 0:
             raise Unreadable("cut-off", f"The block at offset {at} is never closed.", len(text))
         return {"input": text[fence.end() : close].rstrip()}, close + 3, False
-    turn = TURN.search(text, at, limit)
+    turn = TURN_AT_END.search(text, at, limit)
     bare = _STOP_WORD.sub("", text[at : turn.start() if turn else limit]).rstrip().removesuffix("</s>").rstrip()
     if bare.endswith("\n```"):
         bare = bare[:-4].rstrip()

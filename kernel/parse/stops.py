@@ -15,10 +15,12 @@ _FINAL = r"^[ \t>*_#]{0,8}(?:final[ _]answer|最终答案|最终回答)[ \t]{0,4
 _TURN = (
     r"<\|im_end\|>|<\|im_start\|>(?:user|tool)|<\|eot_id\|>|<\|eom_id\|>|<end_of_turn>|<turn\|>|<\|end_of_text\|>"
     r"|<\|endoftext\|>|<[|｜]end▁of▁sentence[|｜]>|<\|observation\|>|<\|user\|>|<\|start_header_id\|>(?:user|tool|ipython)"
-    r"|^(?:human|user|用户)[ \t]{0,4}[:：]"
 )
+_SPEAKER = r"|^(?:human|user|用户)[ \t]{0,4}[:：]"
+TURN_AT_END = re.compile(rf"(?:{_TURN})[ \t]*(?=\n|\Z|<\|)", re.IGNORECASE)
+_TURN += _SPEAKER
 TURN = re.compile(_TURN, re.MULTILINE | re.IGNORECASE)
-"""The tokens behind which somebody else speaks."""
+"""What somebody else speaks behind; `TURN_AT_END` only the tokens, with nothing more on their line."""
 STOP = rf"(?P<result>{_RESULT})|(?P<final>{_FINAL})|(?P<turn>{_TURN})"
 
 _JSON_AHEAD = re.compile(r"\s{0,80}(?:[{\[]|```|~~~)")
