@@ -12,19 +12,19 @@ import asyncio
 import difflib
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
 from kernel.canonical import canonical_json, compact_json
-from kernel.fault import is_cancelled
+from kernel.fault import MAX_REASON_CHARS, clipped, describe, is_cancelled
 from kernel.guard import LoopGuard
 from kernel.ledger import approval_binding, idempotency_key
 from kernel.limits import Spending
 from kernel.observation import ArtifactError, ArtifactStore, show
 from kernel.read_range import read_range
 from kernel.run import Approval, Call, CallRecord, Decision, RunHead, ToolFault
-from kernel.seams import Clock, Invocation, Tools
+from kernel.seams import Clock, DeadlineExceeded, Invocation, Tools
 from kernel.texts import Texts
 from kernel.tools import Tool
 from kernel.trace import Tracer
@@ -35,6 +35,14 @@ _MAX_ERROR_CHARS = 2000
 FORK = "fork"
 RUN_CANCELLED = "the run was cancelled during this call"
 _NAMES_SHOWN = 40
+
+
+class ConfirmFailed(Exception):
+    """Raised by a recorded `confirm`: it gave no answer, and this is why."""
+
+    def __init__(self, failure: str) -> None:
+        super().__init__(failure)
+        self.failure = failure
 
 
 class Dispatcher:
@@ -178,29 +186,39 @@ class Dispatcher:
         if not too_costly and (not tool.spec.side_effect or self._confirm is None):
             return None, None
         binding = _binding(call, step, position)
-        approved = self._confirm is not None and await self._ask(call, left_s)
-        approval = Approval(approved=approved, binding=binding, reason="cost" if too_costly else "side_effect")
+        approved, failure = False, None
+        if self._confirm is not None:
+            approved, failure = await self._ask(call, left_s)
+        reason: Literal["cost", "side_effect"] = "cost" if too_costly else "side_effect"
+        approval = Approval(approved=approved, binding=binding, reason=reason, failure=failure)
         if approved:
             return approval, None
-        if too_costly:
+        if failure is not None:
+            text = self._texts.say("tool.denied.confirm_failed", name=call.name, failure=failure)
+        elif too_costly:
             text = self._texts.say("tool.denied.cost", name=call.name, estimate=f"{estimated_cost:g}", left=f"{left:g}")
         else:
             text = self._texts.say("tool.denied.confirm", name=call.name)
         return None, _refusal(call, "denied", "not_approved", text, approval)
 
-    async def _ask(self, call: Call, left_s: float | None) -> bool:
-        """Whether `confirm` says True, and nothing else that would count as true. One that fails, or is not done before the
-        run's deadline, has not approved."""
+    async def _ask(self, call: Call, left_s: float | None) -> tuple[bool, str | None]:
+        """Whether `confirm` says True, and nothing else that would count as true; and why, where it gave no answer."""
         assert self._confirm is not None
         try:
             answer = self._confirm(call.name, _copy(call.args))
-            return (await self._clock.within(left_s, answer) if inspect.isawaitable(answer) else answer) is True
-        except asyncio.CancelledError:
+            if inspect.isawaitable(answer):
+                answer = await self._clock.within(left_s, answer)
+            return answer is True, None
+        except asyncio.CancelledError as error:
             if is_cancelled():
                 raise
-            return False
-        except Exception:
-            return False
+            return False, clipped(": ".join(describe(error)), MAX_REASON_CHARS)
+        except DeadlineExceeded:
+            return False, "the wall clock of the run ran out"
+        except ConfirmFailed as failed:
+            return False, failed.failure
+        except Exception as error:
+            return False, clipped(": ".join(describe(error)), MAX_REASON_CHARS)
 
     async def _run(
         self, call: Call, tool: Tool, step: int, position: int, approval: Approval | None, left_s: float | None

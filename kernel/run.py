@@ -195,11 +195,13 @@ class ToolFault(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True)
 
 
 class Approval(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
-    """The answer of `confirm`, bound to one call: `binding` is a digest of tool, arguments and call position."""
+    """The answer of `confirm`, bound to one call: `binding` is a digest of tool, arguments and call position. `failure` says
+    why there was no answer; that is not an approval."""
 
     approved: bool
     binding: str
     reason: Literal["side_effect", "cost"] = "side_effect"
+    failure: str | None = None
 
 
 class CallRecord(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):

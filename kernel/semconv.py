@@ -54,6 +54,9 @@ FLAGGED = "tracefirst.flagged"
 STEP_INDEX = "tracefirst.step.index"
 CUT = "tracefirst.otlp.cut"
 
+# ours, on the root of a conversation
+RUNS = "tracefirst.conversation.runs"
+
 # ours, on invoke_agent
 RUN_ID = "tracefirst.run.id"
 TURN = "tracefirst.run.turn"

@@ -74,6 +74,7 @@ _EN = {
     ),
     "tool.denied.allowlist": '[ToolError] "{name}" is not on the list of allowed tools, so it was not run. Allowed: {names}.',
     "tool.denied.confirm": '[ToolError] "{name}" was not approved, so it was not run. Do not ask for it again; find another way.',
+    "tool.denied.confirm_failed": '[ToolError] "{name}" was not run: asking for its approval failed ({failure}).',
     "tool.denied.cost": (
         '[ToolError] "{name}" was not run: its estimated cost of {estimate} exceeds what is left ({left}) and was not approved.'
     ),
@@ -159,6 +160,7 @@ _ZH = {
     "tool.denied.dry_run": "[DryRun] “{name}”没有执行，什么都没有改变：这是演练。请当作只计划了这个动作继续，并在答案中说明。",
     "tool.denied.allowlist": "[ToolError] “{name}”不在允许的工具列表中，因此没有执行。允许的工具：{names}。",
     "tool.denied.confirm": "[ToolError] “{name}”没有得到批准，因此没有执行。不要再次请求，请另寻办法。",
+    "tool.denied.confirm_failed": "[ToolError] “{name}”没有执行：请求批准时失败（{failure}）。",
     "tool.denied.cost": "[ToolError] “{name}”没有执行：估计费用 {estimate} 超过剩余额度（{left}），且没有得到批准。",
     "tool.denied.fork": "[ToolError] “{name}”有副作用，而本次运行是录制运行的分叉，因此没有执行。",
     "tool.denied.calls": "[ToolError] “{name}”没有执行：一次运行中最多调用 {limit} 次，已经用完。请使用已有的信息。",

@@ -271,7 +271,7 @@ class Session:
         """End the conversation's span and close all sinks: the file gets its final form."""
         if self._conversation is not None and self._clock is not None:
             self._conversation.end_ns = self._clock.now("run_end")
-            finish_span(self._conversation, {})
+            finish_span(self._conversation, {sc.RUNS: sum(1 for recorder in self._recorders if recorder.root.span_id)})
             self._tell("ended", self._conversation)
         for sink in self._sinks:
             try:

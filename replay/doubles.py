@@ -11,14 +11,14 @@ from collections import deque
 from collections.abc import Awaitable, Sequence
 from typing import Any, Literal, TypeVar
 
-from kernel.act import FORK, Confirm
+from kernel.act import FORK, Confirm, ConfirmFailed
 from kernel.ask import DEADLINE
 from kernel.canonical import canonical_json
 from kernel.errors import ModelError
 from kernel.loop import FinishContext
 from kernel.messages import ModelParams, Reply, Request
 from kernel.read import Transcript
-from kernel.run import Call, CallRecord, Run, RunHead, Step
+from kernel.run import Approval, Call, CallRecord, Run, RunHead, Step
 from kernel.seams import DeadlineExceeded, Invocation, Point
 from kernel.texts import Texts
 from kernel.tools import Tool
@@ -228,23 +228,41 @@ class DerivedIds:
         return self._next(8)
 
 
-def recorded_confirm(run: Run) -> Confirm | None:
-    """Answers as `confirm` answered in the recording, by (tool, canonical arguments)."""
-    if not run.head.confirm:
-        return None
-    answers: dict[tuple[str, str], deque[bool]] = {}
-    for step in run.steps:
-        for record in step.calls:
-            if record.approval is not None:
-                answers.setdefault(_key(record.call), deque()).append(record.approval.approved)
+class Answers:
+    """What `confirm` answered in a recording, by (tool, canonical arguments), each answer once and in order."""
+
+    def __init__(self, run: Run) -> None:
+        self._waiting: dict[tuple[str, str], deque[Approval]] = {}
+        for step in run.steps:
+            for record in step.calls:
+                if record.approval is not None:
+                    self._waiting.setdefault(_key(record.call), deque()).append(record.approval)
+
+    def __bool__(self) -> bool:
+        return bool(self._waiting)
+
+    def take(self, name: str, args: dict[str, Any]) -> bool | None:
+        """The next answer, None where there is none. Raises `ConfirmFailed` where the recorded `confirm` gave none."""
+        waiting = self._waiting.get((name, canonical_json(args)))
+        if not waiting:
+            return None
+        approval = waiting.popleft()
+        if approval.failure is not None:
+            raise ConfirmFailed(approval.failure)
+        return approval.approved
+
+
+def recorded_confirm(run: Run) -> Confirm:
+    """Answers as `confirm` answered in the recording."""
+    answers = Answers(run)
 
     def confirm(name: str, args: dict[str, Any]) -> bool:
-        waiting = answers.get((name, canonical_json(args)))
-        if not waiting:
+        answer = answers.take(name, args)
+        if answer is None:
             if run.steps and run.steps[-1].decision is None:
                 _cut_short(run)
             raise ReplayMiss("approval", 0, 0, Call(name=name, args=args))
-        return waiting.popleft()
+        return answer
 
     return confirm
 

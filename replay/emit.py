@@ -94,7 +94,7 @@ def _spans(runs: Sequence[Run], recording: Recording, trace_id: str, ids: Ids, c
             attributes=attributes,
         )
         if above.end_ns is not None:
-            finish_span(root, {})
+            finish_span(root, {sc.RUNS: len(recording.runs)})
         spans.append(root)
     for run in runs:
         spans.extend(encode_run(run, trace_id=trace_id, parent_id=parent))

@@ -29,7 +29,7 @@ from kernel.seams import Clock, Ids, Invocation, Model, Point, RandomIds, Seams,
 from kernel.span import Link
 from kernel.tools import Tool
 from kernel.tracing import tracing_from
-from replay.doubles import RecordedClock, fixed_calls, ran
+from replay.doubles import Answers, RecordedClock, fixed_calls, ran
 from replay.recording import Recording
 
 T = TypeVar("T")
@@ -326,20 +326,14 @@ class _Clock:
 
 def _confirm(prefix: Run, live: Confirm | None) -> Confirm | None:
     """Recorded answers for the calls of the prefix, each once; then the live `confirm`. An unanswered call is denied."""
-    answers: dict[tuple[str, str], list[bool]] = {}
-    for step in prefix.steps:
-        for record in step.calls:
-            if record.approval is not None:
-                answers.setdefault((record.call.name, canonical_json(record.call.args)), []).append(
-                    record.approval.approved
-                )
+    answers = Answers(prefix)
     if live is None and not answers:
         return None
 
     def confirm(name: str, args: dict[str, Any]) -> Any:
-        waiting = answers.get((name, canonical_json(args)))
-        if waiting:
-            return waiting.pop(0)
+        answer = answers.take(name, args)
+        if answer is not None:
+            return answer
         return live(name, args) if live is not None else False
 
     return confirm

@@ -214,7 +214,7 @@ def play_run(recorded: Run, agent: Agent | None, transcript: RecordedTranscript,
         toolbox,
         seams,
         transcript,
-        confirm=recorded_confirm(recorded),
+        confirm=recorded_confirm(recorded) if head.confirm else None,
         finish_check=check,
         tracer=tracer,
     )
@@ -253,7 +253,7 @@ def _todays_head(recorded: RunHead, agent: Agent, model: RecordedModel) -> RunHe
         run_id=recorded.run_id,
         turn=recorded.turn,
         conversation_id=recorded.conversation_id,
-        confirm=recorded.confirm,
+        confirm=recorded.confirm or agent.confirm is not None,
         policy=policy_from(agent.policy, {}),
     )
     tools = head.tools

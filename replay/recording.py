@@ -137,7 +137,12 @@ def assemble(trace: RawTrace, file: str = "") -> Recording:
         conversation = Mark(span_id=above.span_id, start_ns=above.start_ns, end_ns=above.end_ns)
         damage: list[Problem] = []
         if above.end_ns is not None:
-            Reader(damage, above, 0).sealed()
+            read = Reader(damage, above, 0)
+            read.sealed()
+            if above.attributes.get(sc.RUNS, len(runs)) != len(runs):
+                read.problem(
+                    "missing", sc.RUNS, f"{above.attributes[sc.RUNS]} runs were recorded, {len(runs)} are here"
+                )
         if damage and runs:
             runs[0] = RecordedRun(run=runs[0].run, problems=(*damage, *runs[0].problems))
     return Recording(

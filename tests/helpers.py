@@ -189,7 +189,13 @@ call_records = st.builds(
     shown=maybe_texts,
     key=maybe_texts,
     approval=st.none()
-    | st.builds(Approval, approved=st.booleans(), binding=texts, reason=st.sampled_from(["side_effect", "cost"])),
+    | st.builds(
+        Approval,
+        approved=st.booleans(),
+        binding=texts,
+        reason=st.sampled_from(["side_effect", "cost"]),
+        failure=maybe_texts,
+    ),
     served_by=st.sampled_from([None, "guard", "ledger"]),
     artifact=maybe_texts,
     fixed=st.booleans(),

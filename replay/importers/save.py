@@ -41,7 +41,7 @@ def save(recording: Recording, path: Path) -> None:
             attributes=attributes,
         )
         if mark.end_ns is not None:
-            finish_span(root, {})
+            finish_span(root, {sc.RUNS: len(recording.runs)})
         spans.append(root)
     for recorded in recording.runs:
         spans.extend(encode_run(recorded.run, trace_id=recording.trace_id, parent_id=parent))

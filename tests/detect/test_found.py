@@ -12,11 +12,15 @@ from typing import Any
 import pytest
 
 from kernel import Agent, Budget, ToolRegistry
+from kernel import semconv as sc
 from kernel.errors import ConfigError
 from kernel.messages import ModelParams, Reply, Request, ToolCall, Usage
 from kernel.model import ScriptedModel
+from kernel.otlp import encode_document
+from kernel.span import Resource
 from replay.cli.app import main
 from replay.play import ReplayResult, replay
+from replay.readers import read_traces
 from replay.recording import load
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
@@ -266,3 +270,59 @@ def test_a_setting_of_the_wrong_type_is_named_before_anything_runs(settings: dic
 def test_a_task_that_is_no_text_is_named_before_anything_runs(task: Any) -> None:
     with pytest.raises(ConfigError, match="the task is"):
         asyncio.run(Agent(tools=tools).run(task, llm=ScriptedModel([FINISH]), trace=False))
+
+
+def test_a_conversation_that_lost_its_last_turn_is_not_the_same(tmp_path: Path) -> None:
+    """The root of a conversation counts its runs under its seal, so that a turn cannot vanish unnoticed."""
+    trace = read_traces(FIXTURES / "conversation.trace.json").traces[0]
+    turns = [span for span in trace.spans if span.attributes.get(sc.TURN) == 2]
+    gone = {turns[0].span_id}
+    for span in trace.spans:
+        if span.parent_id in gone:
+            gone.add(span.span_id)
+    target = tmp_path / "cut.trace.json"
+    target.write_bytes(encode_document([s for s in trace.spans if s.span_id not in gone], Resource()))
+    result = replay(load(target)[0])
+    assert result.verdict != "same"
+    assert any(d.path == f"/{sc.RUNS}" for d in result.divergences)
+
+
+def test_a_confirm_that_fails_says_why(tmp_path: Path) -> None:
+    """A `confirm` with the wrong signature denies, is told apart from a refusal, and replays the same."""
+    tools = ToolRegistry()
+
+    @tools.register(side_effect=True)
+    def send(text: str) -> str:
+        """Send."""
+        return text
+
+    model = ScriptedModel(
+        ['{"action": "send", "args": {"text": "a"}}', '{"action": "finish", "args": {"answer": "b"}}']
+    )
+    path = tmp_path / "run.trace.json"
+    confirm: Any = lambda: True  # noqa: E731
+    result = Agent(tools=tools).run_sync("go", llm=model, confirm=confirm, trace=path)
+    record = result.steps[0].calls[0]
+    assert record.outcome == "denied"
+    assert record.approval is not None and "TypeError" in (record.approval.failure or "")
+    assert "TypeError" in record.error.message  # type: ignore[union-attr]
+    assert replay(load(path)[0]).verdict == "same"
+
+
+def test_an_agent_that_now_asks_is_not_the_same(tmp_path: Path) -> None:
+    """Recorded without `confirm`, replayed with an agent that has one: its question has no recorded answer."""
+    tools = ToolRegistry()
+
+    @tools.register(side_effect=True)
+    def send(text: str) -> str:
+        """Send."""
+        return text
+
+    model = ScriptedModel(
+        ['{"action": "send", "args": {"text": "a"}}', '{"action": "finish", "args": {"answer": "b"}}']
+    )
+    path = tmp_path / "run.trace.json"
+    Agent(tools=tools).run_sync("go", llm=model, trace=path)
+    result = replay(load(path)[0], Agent(tools=tools, confirm=lambda name, args: True))
+    assert result.verdict == "diverged"
+    assert result.first is not None and result.first.path == "/approval"
