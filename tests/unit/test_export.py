@@ -19,10 +19,10 @@ from kernel import semconv as sc
 from kernel.errors import ConfigError
 from kernel.export import ExportStats, Limits, OtlpSink
 from kernel.export_http import Client, Destination, destination
-from kernel.resource import environment_resource
 from kernel.export_wire import CUT, encode_body, record_head, shorten, to_record, withhold_content
 from kernel.otlp import encode_span
 from kernel.outbox import Outbox
+from kernel.resource import environment_resource
 from kernel.span import CLIENT, ERROR, Event, Link, Resource, Span
 from kernel.spool import SUFFIX
 

@@ -489,6 +489,7 @@ def test_users_own_spans_nest_under_the_tool_call_they_were_made_in(app: App, tm
         calls(("in_thread", {"name": "d"})),
         "done",
     ]
+
     async def check(answer: str, context: Any) -> bool:
         with app.tracer.start_as_current_span("user check"):
             await asyncio.sleep(0)
