@@ -1,15 +1,15 @@
 """Look for secrets that were not masked, in trace files and any other text file; never show one."""
 
-import gzip
-import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from kernel.errors import TraceError
 from kernel.masking import Hit, Masker, placeholder
 from kernel.masking.text import ESCAPED, json_literals
+from replay.readers.otlp_proto import split_frames
+from replay.readers.source import GZIP, ZSTD, Source, unpack
 
-_GZIP: Final = b"\x1f\x8b"
 _CONTEXT: Final = 24  # characters shown on either side
 
 
@@ -28,24 +28,20 @@ class Finding:
 
 
 def scan_file(path: str | Path, *, masker: Masker | None = None) -> list[Finding]:
-    """The findings in one file, plain or gzip. Raises OSError if unreadable, ValueError if its gzip is damaged."""
+    """The findings in one file. Raises OSError if unreadable, ValueError if it is packed and cannot be unpacked."""
     return scan_bytes(str(path), Path(path).read_bytes(), masker=masker)
 
 
 def scan_bytes(name: str, data: bytes, *, masker: Masker | None = None) -> list[Finding]:
-    """The findings in `data`, in order of position. What is not UTF-8 is read with replacement characters.
+    """The findings in `data`, plain or packed by gzip or zstd, also message by message as the Collector does.
+
+    In order of position. What is not UTF-8 is read with replacement characters.
 
     Raises:
-        ValueError: `data` begins like gzip and is damaged or cut short; the message names the file.
+        ValueError: `data` is packed in another way, damaged or cut short: nothing unread counts as clean. The message
+            names the file.
     """
-    if data.startswith(_GZIP):
-        try:
-            data = gzip.decompress(data)
-        except (OSError, EOFError, zlib.error) as error:
-            raise ValueError(
-                f"{name}: damaged gzip ({error}); write the file again, or scan the unpacked text"
-            ) from error
-    text = data.decode("utf-8", "replace")
+    text = _text(name, data)
     hits = _hits(text, masker or Masker.default())
     findings: list[Finding] = []
     line, line_start = 1, 0
@@ -60,6 +56,28 @@ def scan_bytes(name: str, data: bytes, *, masker: Masker | None = None) -> list[
             Finding(file=name, line=line, column=hit.start - line_start + 1, kind=hit.kind, preview=preview)
         )
     return findings
+
+
+def _text(name: str, data: bytes) -> str:
+    """What `data` says. The messages of a framed file stand on lines of their own."""
+    if frames := split_frames(Source(name=name, data=data)):
+        data = b"\n".join([_unpacked(name, message) for _, message in frames])
+    else:
+        data = _unpacked(name, data)
+    # Without its zero bytes, UTF-16 (what PowerShell's `>` writes) reads as the plain text wherever that is ASCII.
+    return data.replace(b"\0", b"").decode("utf-8", "replace")
+
+
+def _unpacked(name: str, data: bytes) -> bytes:
+    kind = "gzip" if data.startswith(GZIP) else "zstd" if data.startswith(ZSTD) else "data"
+    notes: list[str] = []
+    try:
+        plain = unpack(data, name, notes)
+    except TraceError as error:
+        raise ValueError(f"{name}: damaged {kind} ({error}); write the file again, or scan the unpacked text") from None
+    if notes:
+        raise ValueError(f"{name}: damaged {kind} ({notes[0]}); write the file again, or scan the unpacked text")
+    return plain
 
 
 def _hits(text: str, masker: Masker) -> list[Hit]:
