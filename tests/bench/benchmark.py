@@ -21,6 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from kernel import Agent, Budget, Reply, Request, ToolRegistry, Tracing, Usage
+from kernel.semconv import STEP_INDEX
+from kernel.span import Event, Span
 from replay.play import replay
 from replay.recording import load
 
@@ -57,23 +59,43 @@ class Script:
         return self._replies[self._next - 1]
 
 
-async def bare(steps: int, span: Callable[[str, dict[str, Any]], None] | None = None) -> str:
-    """The loop without anything: ask, parse, act, append."""
+async def bare(steps: int, emit: Callable[[int], None] | None = None) -> str:
+    """The loop without anything: ask, parse, act, append. `emit` makes the spans of a step."""
     model, messages = Script(steps), ["system", "task"]
     request: Any = None
-    for _ in range(steps):
+    for step in range(steps):
         reply = await model.complete(request)
         action = json.loads(reply.text[reply.text.index("{") :])
-        if span is not None:
-            span("chat", {"text": reply.text, "input": 100, "output": 20, "finish": "stop", "model": "script"})
+        if emit is not None:
+            emit(step)
         if action["action"] == "finish":
             return str(action["args"]["answer"])
-        result = await look(action["args"])
-        if span is not None:
-            span("execute_tool", {"arguments": json.dumps(action["args"]), "result": result, "name": "look"})
-            span("step", {"index": len(messages), "thought": reply.text})
-        messages += [reply.text, result]
+        messages += [reply.text, await look(action["args"])]
     raise AssertionError("the script ends with a finish")
+
+
+class Kept:
+    """A sink that keeps the spans it is given."""
+
+    def __init__(self) -> None:
+        self.spans: list[Span] = []
+
+    def started(self, span: Span) -> None: ...
+    def event(self, span: Span, event: Event) -> None: ...
+    def ended(self, span: Span) -> None:
+        self.spans.append(span)
+
+    def close(self) -> None: ...
+
+
+def spans_of(steps: int) -> list[list[Span]]:
+    """The spans that the kernel makes, step by step, so that the bare SDK can be given the very same ones."""
+    kept = Kept()
+    kernel(steps, Tracing(sinks=[kept], mask=False, join=False))
+    by_step: list[list[Span]] = [[] for _ in range(steps)]
+    for span in kept.spans:
+        by_step[span.attributes.get(STEP_INDEX, steps) - 1].append(span)
+    return by_step
 
 
 def sdk_tracer() -> Any:
@@ -116,13 +138,14 @@ def run_bare(steps: int) -> None:
     asyncio.run(bare(steps))
 
 
-def run_bare_sdk(steps: int) -> None:
+def run_bare_sdk(steps: int, spans: list[list[Span]]) -> None:
     tracer = sdk_tracer().get_tracer("bench")
 
-    def span(name: str, attributes: dict[str, Any]) -> None:
-        tracer.start_span(name, attributes=attributes).end()
+    def emit(step: int) -> None:
+        for span in spans[step]:
+            tracer.start_span(span.name, attributes=span.attributes).end()
 
-    asyncio.run(bare(steps, span))
+    asyncio.run(bare(steps, emit))
 
 
 def kernel_sdk(steps: int) -> None:
@@ -137,6 +160,7 @@ def steps_table(sizes: tuple[int, ...], folder: Path) -> None:
     say("µs per step          bare   kernel      x   + file      x   bare+SDK   kernel+SDK      x")
     number = 0
     for steps in sizes:
+        spans = spans_of(steps)
 
         def traced(steps: int = steps) -> None:
             nonlocal number
@@ -148,7 +172,7 @@ def steps_table(sizes: tuple[int, ...], folder: Path) -> None:
             bare=lambda steps=steps: run_bare(steps),
             kernel=lambda steps=steps: kernel(steps),
             file=traced,
-            sdk=lambda steps=steps: run_bare_sdk(steps),
+            sdk=lambda steps=steps, spans=spans: run_bare_sdk(steps, spans),
             both=lambda steps=steps: kernel_sdk(steps),
         )
         us = {name: seconds / steps * 1e6 for name, seconds in found.items()}
