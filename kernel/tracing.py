@@ -328,9 +328,9 @@ def tracing_from(target: Any) -> Tracing | None:
 
 
 def _endpoint() -> str | None:
-    if os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true":
+    if os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
         return None
-    exporters = [name.strip() for name in os.environ.get("OTEL_TRACES_EXPORTER", "otlp").split(",")]
+    exporters = [name.strip() for name in (os.environ.get("OTEL_TRACES_EXPORTER", "").strip() or "otlp").split(",")]
     if "otlp" not in exporters:
         return None
     return os.environ.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") or os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT") or None
