@@ -216,7 +216,7 @@ def _is_loopback(host: str) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What came of one request. `status` is None where no answer came; `message` is fit to be shown."""
+    """What came of one request. `status` is None where no receiver answered; `message` is fit to be shown."""
 
     status: int | None
     message: str = ""
@@ -264,7 +264,10 @@ class Client:
 
     def _answer(self, status: int, headers: Message, body: bytes) -> Answer:
         kind = headers.get("Content-Type", "")
-        said = "" if 200 <= status < 300 else _said(body, kind)
+        taken = 200 <= status < 300
+        if taken and kind.lower().startswith("text/html"):  # a user interface, a login page: it took nothing
+            return Answer(status=None, message=f"HTTP {status} with a web page: this is no address for OTLP")
+        said = "" if taken else _said(body, kind)
         return Answer(
             status=status,
             message=self.target.hide(f"HTTP {status} {said}"),

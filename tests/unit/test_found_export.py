@@ -9,7 +9,12 @@ from pathlib import Path
 import pytest
 import zstandard
 
+from kernel.export import Limits, OtlpSink
+from kernel.span import Span
+from kernel.tracing import tracing_from
 from replay.scan import scan_bytes, scan_file
+
+from ..e2e.otlp_server import OtlpServer, Reply
 
 KEY = "gh" + "p_" + string.ascii_letters[:30] + "1234567"
 TEXT = f"a\n{KEY}\n"
@@ -58,3 +63,33 @@ def test_a_secret_in_utf16_is_found(encoding: str) -> None:
 def test_what_the_scan_cannot_unpack_is_not_called_clean(data: bytes) -> None:
     with pytest.raises(ValueError, match=r"^x: damaged"):
         scan_bytes("x", data)
+
+
+@pytest.mark.parametrize("exporters", ["", " ", "otlp", "console, otlp"])
+def test_an_empty_list_of_exporters_counts_as_unset(exporters: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Environment variables of the OpenTelemetry specification: an empty value is treated as unset."""
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://localhost:1")
+    monkeypatch.setenv("OTEL_TRACES_EXPORTER", exporters)
+    tracing = tracing_from(None)
+    assert tracing is not None and tracing.otlp == "http://localhost:1"
+
+
+@pytest.mark.parametrize("disabled", ["true", " TRUE "])
+def test_a_disabled_sdk_sends_nothing(disabled: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://localhost:1")
+    monkeypatch.setenv("OTEL_SDK_DISABLED", disabled)
+    assert tracing_from(None) is None
+
+
+def test_a_web_page_has_taken_no_span(tmp_path: Path) -> None:
+    """Jaeger's user interface answers every POST with its page and 200; what is sent there waits, and arrives later."""
+    page = Reply(headers=(("Content-Type", "text/html; charset=utf-8"),), body=b"<!doctype html><title>UI</title>")
+    with OtlpServer(default=page) as server:
+        sink = OtlpSink(server.url, spool=tmp_path, limits=Limits(delay_s=0.01, retry_initial_s=0.02, retry_max_s=0.05))
+        sink.ended(Span(trace_id="a" * 32, span_id="b" * 16, name="run", start_ns=1, end_ns=2))
+        stats = sink.flush(0.3)
+        assert (stats.sent, stats.waiting, stats.rejected) == (0, 1, 0)
+        assert stats.last_error is not None and "web page" in stats.last_error
+        server.default = Reply()
+        stats = sink.flush(10)
+        assert (stats.sent, stats.waiting) == (1, 0)
