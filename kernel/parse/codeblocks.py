@@ -57,7 +57,8 @@ def read_codeblocks(source: Source) -> list[Found]:
     ]
     if source.tool_names:
         blocks = [block for block in blocks if block.tool in source.tool_names]
-    last = [block for block in blocks if not source.text[block.end :].strip()]
+    end = len(source.text.rstrip())
+    last = [block for block in blocks if block.end >= end]
     chosen = (
         [b for b in blocks if b.labelled] or [b for b in blocks if b.tagged] or (last if len(blocks) == 1 else blocks)
     )

@@ -57,6 +57,7 @@ _AFTER_NAME = re.compile(
 _ID = re.compile(
     r"\s{0,8}(?P<id>[^<>|｜\n]{1,160}?)\s{0,8}<[|｜](?:tool[▁_]sep|tool_call_argument_begin|tool_sep)[|｜]>"
 )
+_INVOKE_AHEAD = re.compile(r"\s{0,8}<(?:steptml:)?invoke\s", re.IGNORECASE)
 _NAMED_AFTER_SEP = re.compile(r"\s{0,8}([A-Za-z_][\w.-]{0,127})\s{0,8}(?=```|\{)")
 _TOKEN = re.compile(r"<\|\w{1,40}\|>")
 _GLUED_TRIES = 32
@@ -103,6 +104,7 @@ def read_tagged(source: Source) -> list[Found]:
                 break
             raise
         if reading is None:
+            pos = max(pos, start + 1)  # a mark may have no width
             if (
                 kind != "glued"
                 and not _SOFT.match(mark[0])
@@ -207,6 +209,8 @@ def _token(source: Source, mark: re.Match[str]) -> _Reading:
     pos, name, family = head.end(), head["id"], "kimi" if "argument" in head[0] else "deepseek"
     if name == "function" and (after := _NAMED_AFTER_SEP.match(text, pos)):
         pos, name = after.end(), after[1]
+    if _INVOKE_AHEAD.match(text, pos):
+        return None  # Step's calls are tags within tokens
     if fence := _FENCE.match(text, pos):
         pos = fence.end()
     args, end, repaired = _object(text, _skip(text, pos))
