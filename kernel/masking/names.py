@@ -103,7 +103,8 @@ def secret_in(name: str, kind: str, value: str) -> int | None:
     words = _words(name)
     # A lone `token` is also what tokenizers and log-probabilities call a piece of text; `FOO_KEY` may be any key.
     if words in (["token"], ["jwt"]) or (words[-1:] == ["key"] and not _KEY_OF.intersection(words[-2:-1])):
-        return start if looks_random(secret) else None
+        # What a placeholder is part of was judged before it came there, when it may not have looked random.
+        return start if looks_random(secret) and not PLACEHOLDER.search(secret) else None
     if words[-1:] == ["pwd"] and secret[0] in "/~.\\":  # the working directory
         return None
     return start

@@ -10,6 +10,7 @@ import pytest
 import zstandard
 
 from kernel.export import Limits, OtlpSink
+from kernel.masking import Masker
 from kernel.span import Span
 from kernel.tracing import tracing_from
 from replay.scan import scan_bytes, scan_file
@@ -93,3 +94,12 @@ def test_a_web_page_has_taken_no_span(tmp_path: Path) -> None:
         server.default = Reply()
         stats = sink.flush(10)
         assert (stats.sent, stats.waiting) == (1, 0)
+
+
+@pytest.mark.parametrize("form", ['{{"token": "{}"}}', "token: '{}'", "{}"])
+def test_a_masked_part_makes_no_secret_of_the_rest(form: str) -> None:
+    """A placeholder holds digits; beside one, a word is not more random than it was."""
+    value = "sk-" + "-----BEGIN PRIVATE " + "KEY-----"
+    once = Masker.default().mask({"token": value, "text": form.format(value)})
+    assert once["token"].startswith("sk-~masked.private-key.")
+    assert Masker.default().mask(once) == once
