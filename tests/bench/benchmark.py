@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import gc
+import inspect
 import json
 import statistics
 import sys
@@ -88,10 +89,10 @@ class Kept:
     def close(self) -> None: ...
 
 
-def spans_of(steps: int) -> list[list[Span]]:
+async def spans_of(steps: int) -> list[list[Span]]:
     """The spans that the kernel makes, step by step, so that the bare SDK can be given the very same ones."""
     kept = Kept()
-    kernel(steps, Tracing(sinks=[kept], mask=False, join=False))
+    await kernel(steps, Tracing(sinks=[kept], mask=False, join=False))
     by_step: list[list[Span]] = [[] for _ in range(steps)]
     for span in kept.spans:
         by_step[span.attributes.get(STEP_INDEX, steps) - 1].append(span)
@@ -109,70 +110,71 @@ def sdk_tracer() -> Any:
     return provider
 
 
-def cpu(work: Callable[[], Any]) -> float:
-    """CPU seconds of one call."""
+async def cpu(work: Callable[[], Any], repeat: int) -> float:
+    """CPU seconds of one call, sync or async, from `repeat` calls in a row. The event loop runs already: to start one costs
+    more than a short run."""
     gc.collect()
     start = time.process_time()
-    work()
-    return time.process_time() - start
+    for _ in range(repeat):
+        done = work()
+        if inspect.isawaitable(done):
+            await done
+    return (time.process_time() - start) / repeat
 
 
-def rounds(count: int, **works: Callable[[], Any]) -> dict[str, float]:
+async def rounds(count: int, repeat: int = 1, **works: Callable[[], Any]) -> dict[str, float]:
     """Medians of interleaved rounds, after one that is not counted."""
     taken: dict[str, list[float]] = {name: [] for name in works}
     for number in range(count + 1):
         for name, work in works.items():
-            seconds = cpu(work)
+            seconds = await cpu(work, repeat)
             if number:
                 taken[name].append(seconds)
     return {name: statistics.median(values) for name, values in taken.items()}
 
 
-def kernel(steps: int, trace: Any = False) -> None:
+async def kernel(steps: int, trace: Any = False) -> None:
     agent = Agent(tools=tools, budget=Budget(max_steps=steps + 1))
-    result = asyncio.run(agent.run("task", llm=Script(steps), trace=trace))
+    result = await agent.run("task", llm=Script(steps), trace=trace)
     assert result.ok, result.detail
 
 
-def run_bare(steps: int) -> None:
-    asyncio.run(bare(steps))
-
-
-def run_bare_sdk(steps: int, spans: list[list[Span]]) -> None:
+async def bare_sdk(steps: int, spans: list[list[Span]]) -> None:
     tracer = sdk_tracer().get_tracer("bench")
 
     def emit(step: int) -> None:
         for span in spans[step]:
             tracer.start_span(span.name, attributes=span.attributes).end()
 
-    asyncio.run(bare(steps, emit))
+    await bare(steps, emit)
 
 
-def kernel_sdk(steps: int) -> None:
-    kernel(steps, Tracing(provider=sdk_tracer(), join=False))
+async def kernel_sdk(steps: int) -> None:
+    await kernel(steps, Tracing(provider=sdk_tracer(), join=False))
 
 
 def say(line: str = "") -> None:
     sys.stdout.write(line + "\n")
 
 
-def steps_table(sizes: tuple[int, ...], folder: Path) -> None:
+async def steps_table(sizes: tuple[int, ...], folder: Path) -> None:
     say("µs per step          bare   kernel      x   + file      x   bare+SDK   kernel+SDK      x")
     number = 0
     for steps in sizes:
-        spans = spans_of(steps)
+        spans = await spans_of(steps)
 
-        def traced(steps: int = steps) -> None:
+        async def traced(steps: int = steps) -> None:
             nonlocal number
             number += 1
-            kernel(steps, folder / f"{number}.trace.json")
+            await kernel(steps, folder / f"{number}.trace.json")
 
-        found = rounds(
+        found = await rounds(
             max(3, min(15, 2000 // steps)),
-            bare=lambda steps=steps: run_bare(steps),
+            max(1, 500 // steps),
+            bare=lambda steps=steps: bare(steps),
             kernel=lambda steps=steps: kernel(steps),
             file=traced,
-            sdk=lambda steps=steps, spans=spans: run_bare_sdk(steps, spans),
+            sdk=lambda steps=steps, spans=spans: bare_sdk(steps, spans),
             both=lambda steps=steps: kernel_sdk(steps),
         )
         us = {name: seconds / steps * 1e6 for name, seconds in found.items()}
@@ -183,28 +185,32 @@ def steps_table(sizes: tuple[int, ...], folder: Path) -> None:
         )
 
 
-def replay_table(folder: Path) -> None:
+async def replay_table(folder: Path) -> None:
     say()
     for steps in (20, 200):
         path = folder / f"replay-{steps}.trace.json"
-        kernel(steps, path)
+        await kernel(steps, path)
         size = path.stat().st_size
         recording = load(path)[0]
         assert replay(recording).verdict == "same"
-        found = rounds(9, whole=lambda path=path: replay(load(path)[0]), only=lambda r=recording: replay(r))
+        found = await rounds(9, whole=lambda path=path: replay(load(path)[0]), only=lambda r=recording: replay(r))
         say(
             f"replay of {steps:>3} steps    {found['whole'] * 1e3:6.2f} ms with loading ({1 / found['whole']:6.0f} per second), "
             f"{found['only'] * 1e3:6.2f} ms without; recording {size / 1000:.0f} kB"
         )
 
 
+async def measure(sizes: tuple[int, ...]) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        await steps_table(sizes, Path(name))
+        await replay_table(Path(name))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="Ratios of kernel and replay to a plain loop.")
     parser.add_argument("--quick", action="store_true", help="small sizes only")
     quick = parser.parse_args().quick
-    with tempfile.TemporaryDirectory() as name:
-        steps_table((10, 100) if quick else (10, 100, 1000, 10_000), Path(name))
-        replay_table(Path(name))
+    asyncio.run(measure((10, 100) if quick else (10, 100, 1000, 10_000)))
 
 
 if __name__ == "__main__":
