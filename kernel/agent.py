@@ -53,6 +53,8 @@ class Agent:
         finish_check: `(answer, context)` → None or True to accept, a text to send back as the reason for refusal.
         archive: long-lived notes; the best fragments for the task join the request.
         prices: price of each model by its name; a `max_cost_usd` needs one.
+        ledger: where side effects are booked, so that a repeated call gets the first result; None keeps a book for each
+            run alone, a `SqliteLedger` also survives the process.
         texts: replacements for what the kernel says to the model, by key.
         count_tokens: estimate for text whose tokens the provider did not report.
     """

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernel.act import Confirm
 from kernel.errors import ConfigError
+from kernel.ledger import MemoryLedger
 from kernel.loop import Loop
 from kernel.read import Transcript
 from kernel.result import RunResult
@@ -77,7 +78,7 @@ class Conversation:
         session = self._open_session(head)
         self._turn += 1  # not before: a turn that was refused has not been
         recorder = session.recorder(self._clock, self._ids) if session is not None else None
-        port: Tools = LiveTools(agent.ledger, run_id=run_id, clock=self._clock)
+        port: Tools = LiveTools(agent.ledger or MemoryLedger(), run_id=run_id, clock=self._clock)
         loop = Loop(
             head,
             agent.toolbox(),

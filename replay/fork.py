@@ -19,6 +19,7 @@ from kernel.agent import Agent
 from kernel.canonical import canonical_json, to_jsonable
 from kernel.errors import ConfigError, ModelError
 from kernel.execute import LiveTools
+from kernel.ledger import MemoryLedger
 from kernel.loop import Loop
 from kernel.messages import ModelParams, Reply, Request
 from kernel.model import PromptFunction, as_model, described
@@ -149,7 +150,7 @@ async def _go_on(
     asked = _confirm(prefix, confirm)
     head = _head(run, agent, live, change, run_id, asked is not None, resumes)
     switching = _Clock(prefix, clock)
-    port = _Tools(prefix, LiveTools(agent.ledger, run_id=run_id, clock=switching), change.results, allow)
+    port = _Tools(prefix, LiveTools(agent.ledger or MemoryLedger(), run_id=run_id, clock=switching), change.results, allow)
     tracing = tracing_from(trace)
     session = recorder = None
     trace_id = ids.trace_id()
