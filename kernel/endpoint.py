@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import re
 from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
 from urllib.parse import SplitResult, urlsplit, urlunsplit
@@ -38,9 +39,12 @@ class Endpoint:
         self._secrets = tuple(sorted(words | ({key} if key else set()), key=len, reverse=True))
 
     def hide(self, text: str) -> str:
-        """`text` without the key, and without the values of the headers a user gave."""
+        """`text` without the key, and without the values of the headers a user gave; a short one only as a word."""
         for secret in self._secrets:
-            text = text.replace(secret, "[secret]")
+            if len(secret) >= _SECRET_CHARS:
+                text = text.replace(secret, "[secret]")
+            else:
+                text = re.sub(rf"(?<!\w){re.escape(secret)}(?!\w)", "[secret]", text)
         return text
 
     def excerpt(self, body: bytes) -> str:
