@@ -96,7 +96,9 @@ class OtlpSink:
         self._told = now
         found = []
         if now.dropped > told.dropped:
-            found.append(f"{now.dropped - told.dropped} spans for {place} found no room to wait and are lost")
+            found.append(
+                f"{now.dropped - told.dropped} spans for {place} are lost: no room to wait, or killed while they were written"
+            )
         if now.rejected > told.rejected:
             found.append(f"{place} refused {now.rejected - told.rejected} spans: {now.last_error}")
         if now.waiting and self._outbox.failing:

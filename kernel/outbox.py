@@ -324,7 +324,11 @@ class Outbox:
             place = self.spool.folder or "memory, and are lost when the process ends"
             _log.warning("%d spans for %s wait in %s", stats.waiting, self.target.shown, place)
         if stats.dropped:
-            _log.warning("%d spans for %s found no room to wait and are lost", stats.dropped, self.target.shown)
+            _log.warning(
+                "%d spans for %s are lost: no room to wait, or killed while they were written",
+                stats.dropped,
+                self.target.shown,
+            )
 
     @property
     def failing(self) -> bool:

@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from kernel.export import Limits, OtlpSink
+from kernel.export import Limits, OtlpSink, shutdown
+from kernel.export_http import destination
 from kernel.masking import Masker
 from kernel.span import Span
+from kernel.spool import SUFFIX
 from kernel.tracing import tracing_from
 from replay.scan import scan_bytes, scan_file
 
@@ -103,3 +105,22 @@ def test_a_masked_part_makes_no_secret_of_the_rest(form: str) -> None:
     once = Masker.default().mask({"token": value, "text": form.format(value)})
     assert once["token"].startswith("sk-~masked.private-key.")
     assert Masker.default().mask(once) == once
+
+
+def test_a_span_cut_short_by_a_kill_is_not_said_to_have_found_no_room(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """SIGKILL can end a write in its middle; the next process counts the half line as lost and says both reasons."""
+    with OtlpServer() as server:
+        sink = OtlpSink(server.url, spool=tmp_path)
+        target = destination(server.url)
+        assert target is not None
+        folder = tmp_path / target.digest
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{1:020d}-1-1{SUFFIX}").write_bytes(b'{"resourceSpans":[')
+        assert sink.flush(10).dropped == 1
+        assert sink.warnings() == [
+            f"1 spans for {server.url}/v1/traces are lost: no room to wait, or killed while they were written"
+        ]
+        shutdown(0.1)
+    assert "1 spans for" in caplog.text and "or killed while" in caplog.text
