@@ -270,7 +270,8 @@ class Recorder:
         if reply is None or chat.attempts or not masker.by_text_alone:
             return False
         texts = [reply.text, *(call.arguments for call in reply.tool_calls)]
-        texts += [text for text in (reply.reasoning, reply.refusal) if text]
+        short = (reply.reasoning, reply.refusal, reply.finish_reason, reply.model, reply.response_id)
+        texts += [text for text in (*short, *(t for call in reply.tool_calls for t in (call.name, call.id))) if text]
         return all(masker.mask_text(text) is text for text in texts)
 
     # ---- spans

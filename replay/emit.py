@@ -6,9 +6,8 @@ link to the original, the verdict and the first divergence as short attributes t
 
 from __future__ import annotations
 
-import gzip
-import urllib.error
-import urllib.request
+import dataclasses
+import os
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
@@ -18,6 +17,7 @@ import msgspec
 from kernel import semconv as sc
 from kernel.codec import encode_run, finish_span, seal, span_name
 from kernel.errors import ConfigError, TraceError
+from kernel.export_http import Client, destination
 from kernel.journal import write_trace
 from kernel.otlp import encode_line, encode_span
 from kernel.run import FORMAT_VERSION, Mark, Run, StepMarks
@@ -32,7 +32,6 @@ MAX_REQUEST_BYTES = 4 * 2**20
 """Spans are sent in requests of about this much; a larger span goes alone."""
 
 _JAEGER_UI_PORT = 16686
-_LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 def replay_trace_id(recording: Recording) -> str:
@@ -218,19 +217,16 @@ def _closed(spans: list[Span]) -> list[Span]:
 
 
 def _send(url: str, spans: Iterable[Span], resource: Callable[[Span], Resource]) -> None:
-    proxies = urllib.request.ProxyHandler({}) if urlsplit(url).hostname in _LOOPBACK else urllib.request.ProxyHandler()
-    opener = urllib.request.build_opener(proxies)
-    headers = {"Content-Type": "application/json", "Content-Encoding": "gzip"}
+    """Post all requests with the exporter's own client, so that headers, certificates and time limits are the standard ones."""
+    asked = {name: value for name, value in os.environ.items() if name.startswith("OTEL_EXPORTER_OTLP_")}
+    target = destination(url, content=True, environ=asked)
+    assert target is not None, "an endpoint that is named is never switched off"
+    client = Client(dataclasses.replace(target, url=url, protocol="http/json"))
     for body in requests_of(spans, resource):
-        request = urllib.request.Request(url, gzip.compress(body, 1, mtime=0), headers, method="POST")
-        try:
-            with opener.open(request, timeout=30) as answer:
-                answer.read()
-        except urllib.error.HTTPError as error:
-            said = error.read(300).decode("utf-8", "replace")
-            raise ConfigError(f"{url} refused the trace: {error.code} {error.reason}. {said}".strip()) from None
-        except (OSError, ValueError) as error:
-            reason = getattr(error, "reason", error)
+        answer = client.post(body)
+        if answer.status is None:
             raise ConfigError(
-                f"{url} cannot be reached: {reason}; is a collector or Jaeger listening there for OTLP over HTTP?"
-            ) from None
+                f"{url} cannot be reached: {answer.message}; is a collector or Jaeger listening there for OTLP over HTTP?"
+            )
+        if not 200 <= answer.status < 300:
+            raise ConfigError(f"{url} refused the trace: {answer.message}")

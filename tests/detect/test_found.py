@@ -326,3 +326,20 @@ def test_an_agent_that_now_asks_is_not_the_same(tmp_path: Path) -> None:
     result = replay(load(path)[0], Agent(tools=tools, confirm=lambda name, args: True))
     assert result.verdict == "diverged"
     assert result.first is not None and result.first.path == "/approval"
+
+
+def test_a_key_in_the_name_or_id_of_a_call_is_masked(tmp_path: Path) -> None:
+    """Whatever short field of a reply a secret stands in, none of it reaches the file, and the replay is the same."""
+    key = "sk-" + "proj-" + "A1b2C3d4" * 5
+    shapes = [
+        Reply(tool_calls=(ToolCall(name=key, arguments="{}", id="1"),)),
+        Reply(tool_calls=(ToolCall(name="look", arguments="{}", id=key),)),
+        Reply(text="done", finish_reason=key),
+        Reply(text="done", model=key, response_id=key),
+    ]
+    for number, reply in enumerate(shapes):
+        path = tmp_path / f"{number}.trace.json"
+        model = ScriptedModel([reply, "done", "done"], protocol="tools")
+        Agent(tools=ToolRegistry()).run_sync("go", llm=model, trace=path)
+        assert key not in path.read_text("utf-8")
+        assert replay(load(path)[0]).verdict == "same"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib
 import os
 import select
@@ -63,7 +64,8 @@ def children() -> set[str]:
     """Processes that this one has started and not yet reaped; other tests may have left some."""
     found: set[str] = set()
     for task in Path("/proc/self/task").iterdir():
-        found.update((task / "children").read_text().split())
+        with contextlib.suppress(OSError):  # a thread that ended meanwhile
+            found.update((task / "children").read_text().split())
     return found
 
 
