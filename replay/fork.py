@@ -150,7 +150,9 @@ async def _go_on(
     asked = _confirm(prefix, confirm)
     head = _head(run, agent, live, change, run_id, asked is not None, resumes)
     switching = _Clock(prefix, clock)
-    port = _Tools(prefix, LiveTools(agent.ledger or MemoryLedger(), run_id=run_id, clock=switching), change.results, allow)
+    port = _Tools(
+        prefix, LiveTools(agent.ledger or MemoryLedger(), run_id=run_id, clock=switching), change.results, allow
+    )
     tracing = tracing_from(trace)
     session = recorder = None
     trace_id = ids.trace_id()
