@@ -1,6 +1,6 @@
 """Reads a model's text as tool calls: a total function that removes noise, never completes, and never guesses.
 
-A text holds calls or it is a fault. The families are tried in the order of `_FAMILIES`, from the surest marks to the
+A text holds calls or it is a fault. The families are tried in the order of `kernel.parse.thorough`, from the surest marks to the
 weakest; the first that finds a call, or surely an attempt at one, decides. The first call of a text is the one to run.
 
 - Repair drops what cannot carry meaning. Text that is cut off is never closed, with one exception: a wrapper's own closing
@@ -14,36 +14,21 @@ Linear in the text and bounded in depth, whatever the text.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection
-from itertools import pairwise
+from collections.abc import Collection
 from typing import Any
 
-from kernel.parse.codeblocks import read_codeblocks
-from kernel.parse.embedded import read_embedded
-from kernel.parse.harmony import Harmony, read_harmony
 from kernel.parse.jsonish import JsonReader, strict
-from kernel.parse.model import Found, Parsed, ParsedCall, ParseFault, Rule, Source, Unreadable
-from kernel.parse.pythonic import read_pythonic
-from kernel.parse.quoting import is_enclosed, is_shown
-from kernel.parse.react import read_react
+from kernel.parse.model import Parsed, ParsedCall, ParseFault, Rule, Unreadable
+from kernel.parse.quoting import is_shown
+from kernel.parse.reading import faulty, reading
 from kernel.parse.shape import arguments, calls_in, usual_call
-from kernel.parse.tagged import read_tagged
 from kernel.parse.thinking import blank_thinking
 from kernel.parse.usual import read_usual
-from kernel.parse.visible import thought_of, visible_of
+from kernel.parse.visible import visible_of
 
 __all__ = ["ParseFault", "Parsed", "ParsedCall", "Rule", "loads_lenient", "parse", "parse_arguments"]
 
-_FAMILIES: tuple[tuple[str, Callable[[Source], list[Found]]], ...] = (
-    ("markers of a model's own format", read_tagged),
-    ("Action: and Action Input: labels", read_react),
-    ("a JSON action", read_embedded),
-    ("calls in Python's syntax", read_pythonic),
-    ("one code block", read_codeblocks),
-)
-
 _CUT = frozenset({"length", "max_tokens", "max_output_tokens", "model_length"})
-_HARMONY = re.compile(r"<\|(?:start|channel|message)\|>|\bto=functions\.|(?P<other>\{|<tool_call>)")
 _MARKED = re.compile("[<`\\[◁✿]")
 _FENCE = re.compile(r"(?:\A|\n)```(?:json)?[ \t]*\n\s*\Z")
 _LABELLED = re.compile(
@@ -61,7 +46,7 @@ def parse(text: str, *, finish_reason: str | None = None, tool_names: Collection
     """
     if finish_reason is not None and finish_reason.lower() in _CUT:
         shown = visible_of(blank_thinking(text).text)
-        return _fault(
+        return faulty(
             ParseFault(rule="cut-off", message="The reply was cut off by the output limit.", position=len(text)), shown
         )
     names = tool_names if isinstance(tool_names, frozenset) else frozenset(tool_names)
@@ -70,8 +55,10 @@ def parse(text: str, *, finish_reason: str | None = None, tool_names: Collection
         if quick is not None:
             return quick
     except Unreadable as unreadable:
-        return _fault(unreadable.fault(), text.strip())
-    return _thorough(text, names)
+        return faulty(unreadable.fault(), text.strip())
+    from kernel.parse.thorough import thorough
+
+    return thorough(text, names)
 
 
 def _quick(text: str, names: frozenset[str]) -> Parsed | None:
@@ -95,7 +82,7 @@ def _quick(text: str, names: frozenset[str]) -> Parsed | None:
     if not shapes or (prose and is_shown(text, start, found[1])):
         return None
     if prose or len(shapes) > 1:
-        return _parsed([shape.found("json", start, found[1]) for shape in shapes], text)
+        return reading([shape.found("json", start, found[1]) for shape in shapes], text)
     name, args, repaired, thought, intent, cost = shapes[0]
     call = ParsedCall(
         name=name,
@@ -116,97 +103,6 @@ def _is_suspect(before: str) -> bool:
     return _MARKED.search(before) is not None or (
         (":" in before or "：" in before) and _LABELLED.search(before) is not None
     )
-
-
-def _thorough(text: str, names: frozenset[str]) -> Parsed:
-    masked, thinking, open_at = text, False, None
-    try:
-        if _speaks_harmony(text):
-            harmony: Harmony = read_harmony(Source(text, names))
-            if harmony.calls:
-                return _parsed(harmony.calls, harmony.text)
-            masked, thinking = harmony.text, harmony.thinking
-        blanked = blank_thinking(masked)
-        masked, thinking, open_at = blanked.text, thinking or blanked.found, blanked.open_at
-        calls = _calls(Source(masked, names))
-        if not calls and open_at is not None:
-            calls = _behind_thinking(text, open_at, names)
-        if calls:
-            return _parsed(calls, masked)
-    except Unreadable as unreadable:
-        return _fault(unreadable.fault(), visible_of(masked))
-    visible = visible_of(masked)
-    return _fault(_nothing(visible, thinking, open_at), visible)
-
-
-def _speaks_harmony(text: str) -> bool:
-    """Whether harmony's tokens come before anything whose text could merely hold them."""
-    first = _HARMONY.search(text)
-    return first is not None and first["other"] is None
-
-
-def _calls(source: Source) -> list[Found]:
-    order = _FAMILIES
-    if source.text.lstrip()[:1] == "{":
-        order = (_FAMILIES[2], *_FAMILIES)
-    return next((calls for _, read in order if (calls := _made(source.text, read(source)))), [])
-
-
-def _made(text: str, found: list[Found]) -> list[Found]:
-    """The calls that stand in no comment, example or invented result opened before them."""
-    behind, calls = 0, list[Found]()
-    for call in found:
-        if not is_enclosed(text, behind, call.start):
-            calls.append(call)
-        behind = max(behind, call.end)
-    return calls
-
-
-def _behind_thinking(text: str, open_at: int, names: frozenset[str]) -> list[Found]:
-    """Marked calls that end a text whose thinking is never closed: the model went over to acting without the closing tag.
-    A call with anything but white space behind it, or in the middle of a line, is a rehearsal."""
-    start = text.index(">" if ">" in text[open_at : open_at + 40] else text[open_at], open_at) + 1
-    calls = read_tagged(Source(" " * start + text[start:], names))
-    if not calls or text[max(start, text.rfind("\n", 0, calls[0].start)) : calls[0].start].strip():
-        return []
-    gaps = [text[a.end : b.start] for a, b in pairwise(calls)]
-    return [] if thought_of("".join(gaps)) or visible_of(text[calls[-1].end :]) else calls
-
-
-def _nothing(visible: str, thinking: bool, open_at: int | None) -> ParseFault:
-    if thinking and not visible:
-        where = open_at or 0
-        how = "is never closed" if open_at is not None else "is all there is"
-        return ParseFault(rule="thinking-only", message=f"The thinking block at offset {where} {how}.", position=where)
-    return ParseFault(
-        rule="no-action", message="The reply holds no action." if visible else "The reply is empty.", position=0
-    )
-
-
-def _parsed(found: list[Found], masked: str) -> Parsed:
-    calls = []
-    behind = 0
-    for call in found:
-        thought = thought_of(masked[behind : max(behind, call.start)]) or call.thought
-        calls.append(
-            ParsedCall(
-                name=call.name,
-                args=call.args,
-                repaired=call.repaired,
-                family=call.family,
-                start=call.start,
-                end=call.end,
-                thought=thought,
-                intent=call.intent,
-                estimated_cost=call.estimated_cost,
-            )
-        )
-        behind = call.end
-    return Parsed(calls=tuple(calls), fault=None, thought=calls[0].thought, visible=visible_of(masked))
-
-
-def _fault(fault: ParseFault, visible: str) -> Parsed:
-    return Parsed(calls=(), fault=fault, thought=visible, visible=visible)
 
 
 def loads_lenient(text: str) -> tuple[Any, bool]:

@@ -7,7 +7,8 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernel.parse import _is_suspect, _thorough
+from kernel.parse import _is_suspect
+from kernel.parse.thorough import thorough
 from kernel.parse.usual import read_usual
 
 words = st.lists(
@@ -53,4 +54,4 @@ def test_quick_and_thorough_readings_agree(text: str) -> None:
     start = text.find("{")
     quick = read_usual(text, _is_suspect(text[: max(start, 0)]))
     if quick is not None:
-        assert quick == _thorough(text, frozenset())
+        assert quick == thorough(text, frozenset())
