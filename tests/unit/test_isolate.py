@@ -51,11 +51,11 @@ def run(function: Callable[..., Any], args: dict[str, Any] | None = None, **opti
         finally:
             assert await tools.close() == ()
 
-    descriptors, threads, processes = open_descriptors(), threading.active_count(), children()
+    pipes, threads, processes = open_pipes(), workers(), children()
     done = asyncio.run(go(), debug=True)
     # What other tests left behind may end meanwhile; nothing may be added.
-    assert set(open_descriptors()) <= set(descriptors)
-    assert threading.active_count() <= threads
+    assert open_pipes() <= pipes
+    assert workers() <= threads
     assert children() <= processes
     return done
 
@@ -69,8 +69,18 @@ def children() -> set[str]:
     return found
 
 
-def open_descriptors() -> list[str]:
-    return sorted(os.listdir("/dev/fd"))[:-1]
+def workers() -> set[str]:
+    """The threads that carry calls of tools."""
+    return {thread.name for thread in threading.enumerate() if "(_work)" in thread.name}
+
+
+def open_pipes() -> set[str]:
+    """The pipes this process holds; files and sockets are left to the threads of other tests."""
+    found: set[str] = set()
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):  # closed meanwhile
+            found.add(os.readlink(f"/proc/self/fd/{name}"))
+    return {link for link in found if link.startswith("pipe:")}
 
 
 def error_of(done: Invocation) -> tuple[str, str]:
