@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
@@ -90,7 +91,7 @@ class Conversation:
             count=agent.count_tokens,
         )
         try:
-            async with _entered(self._model):
+            async with _entered(self._model), _awake():
                 end = await loop.run()
         finally:
             if recorder is not None and session is not None and self._single:
@@ -142,6 +143,26 @@ class Conversation:
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
+
+
+_BEAT_S = 1.0
+
+
+@asynccontextmanager
+async def _awake() -> AsyncIterator[None]:
+    """Wake the event loop once a second. `asyncio.run` sets no wake-up descriptor, so that a Ctrl-C which comes just before
+    the loop goes to sleep would wait there as long as the loop does: for a tool that hangs, for ever."""
+    loop = asyncio.get_running_loop()
+    timers: list[asyncio.TimerHandle] = []
+
+    def beat() -> None:
+        timers[:] = [loop.call_later(_BEAT_S, beat)]
+
+    beat()
+    try:
+        yield
+    finally:
+        timers[0].cancel()
 
 
 @asynccontextmanager
