@@ -274,6 +274,7 @@ def test_b105_the_process_ends_in_bounded_time_and_says_how_many_spans_wait(tmp_
 
 def test_b105_an_interrupted_process_ends_as_well(tmp_path: Path) -> None:
     code = """
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job is started with it ignored
 def slow() -> str:
     "Wait."
     print("in the tool", flush=True)
