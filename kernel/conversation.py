@@ -12,8 +12,8 @@ from kernel.errors import ConfigError
 from kernel.ledger import MemoryLedger
 from kernel.loop import Loop
 from kernel.read import Transcript
-from kernel.result import RunResult
-from kernel.run import Run, RunEnd, RunHead
+from kernel.result import RunResult, result_of
+from kernel.run import RunHead
 from kernel.seams import Clock, Ids, Model, Seams, Tools
 
 if TYPE_CHECKING:
@@ -96,27 +96,7 @@ class Conversation:
         finally:
             if recorder is not None and session is not None and self._single:
                 session.close()
-        return self._result(head, loop, end, session, recorder)
-
-    def _result(self, head: RunHead, loop: Loop, end: RunEnd, session: Session | None, recorder: Any) -> RunResult:
-        steps = tuple(loop.steps)
-        run = Run(head=head, steps=steps, end=end)
-        warnings = list(session.warnings()) if session is not None else []
-        if end.alive:
-            warnings.append(f"still running after the end of the run: {', '.join(end.alive)}")
-        return RunResult(
-            ok=end.ok,
-            answer=end.answer,
-            stop_reason=end.stop_reason,
-            detail=end.detail,
-            steps=steps,
-            usage=end.usage,
-            cost_usd=end.cost_usd,
-            trace_id=self._trace_id or "",
-            trace_path=session.path if session is not None else None,
-            warnings=tuple(warnings),
-            run=run,
-        )
+        return result_of(head, loop.steps, end, self._trace_id or "", session)
 
     def _open_session(self, head: RunHead) -> Session | None:
         if self._trace_id is None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+import msgspec
+
 from kernel import semconv as sc
 from kernel.canonical import compact_json, digest
 from kernel.genai import message_to_json, reply_to_json, tool_to_json
@@ -16,7 +18,6 @@ from kernel.run import (
     Call,
     CallRecord,
     Chat,
-    Decision,
     Mark,
     Run,
     RunEnd,
@@ -100,7 +101,7 @@ def step_end_attributes(step: Step) -> Attributes:
     out: Attributes = {}
     if (decision := step.decision) is not None:
         if decision.calls == tuple([record.call for record in step.calls]):
-            decision = _without_calls(decision)
+            decision = msgspec.structs.replace(decision, calls=())
         elif decision.calls:
             out[sc.DECIDED_CALLS] = True
         out[sc.DECISION] = compact_json(decision)
@@ -228,20 +229,6 @@ def call_end_attributes(record: CallRecord) -> Attributes:
     if record.outcome != "ok":
         out[sc.FLAGGED] = True
     return out
-
-
-def _without_calls(decision: Decision) -> Decision:
-    return Decision(
-        kind=decision.kind,
-        thought=decision.thought,
-        answer=decision.answer,
-        fault=decision.fault,
-        ignored=decision.ignored,
-        end=decision.end,
-        family=decision.family,
-        intent=decision.intent,
-        estimated_cost=decision.estimated_cost,
-    )
 
 
 def span_name(operation: str, subject: str) -> str:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import Struct
 
 from kernel.masking import Masker
 from kernel.messages import Usage
-from kernel.run import Run, Step, StopReason
+from kernel.run import Run, RunEnd, RunHead, Step, StopReason
 from kernel.scrub import masked_run
+
+if TYPE_CHECKING:
+    from kernel.tracing import Session
 
 
 class RunResult(Struct, frozen=True, kw_only=True):
@@ -51,3 +56,24 @@ class RunResult(Struct, frozen=True, kw_only=True):
             "run": msgspec.to_builtins(run),
         }
         return msgspec.json.encode(document).decode()
+
+
+def result_of(head: RunHead, steps: Sequence[Step], end: RunEnd, trace_id: str, session: Session | None) -> RunResult:
+    """The result of a run that ended, with what its session says of the telemetry."""
+    warnings = list(session.warnings()) if session is not None else []
+    if end.alive:
+        warnings.append(f"still running after the end of the run: {', '.join(end.alive)}")
+    done = tuple(steps)
+    return RunResult(
+        ok=end.ok,
+        answer=end.answer,
+        stop_reason=end.stop_reason,
+        detail=end.detail,
+        steps=done,
+        usage=end.usage,
+        cost_usd=end.cost_usd,
+        trace_id=trace_id,
+        trace_path=session.path if session is not None else None,
+        warnings=tuple(warnings),
+        run=Run(head=head, steps=done, end=end),
+    )

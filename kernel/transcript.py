@@ -10,7 +10,7 @@ import hashlib
 import msgspec
 
 from kernel.canonical import canonical_json, compact_json
-from kernel.messages import Message, Reply, ToolCall, ToolSpec
+from kernel.messages import Message, ToolCall, ToolSpec
 from kernel.run import CallRecord, RunHead, Step
 from kernel.texts import Texts, texts_for
 
@@ -151,8 +151,3 @@ class RequestDigest:
 
 def _seen(tool: ToolSpec) -> list[object]:
     return [tool.name, tool.description, tool.parameters]
-
-
-def reply_is_blank(reply: Reply) -> bool:
-    """Neither visible text nor a call."""
-    return not reply.text.strip() and not reply.tool_calls

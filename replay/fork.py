@@ -24,7 +24,7 @@ from kernel.loop import Loop
 from kernel.messages import ModelParams, Reply, Request
 from kernel.model import PromptFunction, as_model, described
 from kernel.read import Transcript
-from kernel.result import RunResult
+from kernel.result import RunResult, result_of
 from kernel.run import Attempt, Call, CallRecord, Run, RunHead, ToolFault
 from kernel.seams import Clock, Ids, Invocation, Model, Point, RandomIds, Seams, SystemClock
 from kernel.span import Link
@@ -177,19 +177,7 @@ async def _go_on(
     finally:
         if session is not None:
             session.close()
-    return RunResult(
-        ok=end.ok,
-        answer=end.answer,
-        stop_reason=end.stop_reason,
-        detail=end.detail,
-        steps=tuple(loop.steps),
-        usage=end.usage,
-        cost_usd=end.cost_usd,
-        trace_id=trace_id,
-        trace_path=session.path if session is not None else None,
-        warnings=tuple(session.warnings()) if session is not None else (),
-        run=Run(head=head, steps=tuple(loop.steps), end=end),
-    )
+    return result_of(head, loop.steps, end, trace_id, session)
 
 
 def _head(

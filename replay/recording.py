@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -179,8 +179,3 @@ def _group(spans: Sequence[Span], roots: set[str]) -> dict[str, list[Span]]:
             owner[step] = found
         grouped.setdefault(found, []).append(span)
     return grouped
-
-
-def problems_of(runs: Iterable[RecordedRun]) -> list[Problem]:
-    """The problems of all runs, in order."""
-    return [problem for run in runs for problem in run.problems]

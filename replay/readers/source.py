@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from replay.readers.refusal import refuse
 
@@ -78,32 +80,37 @@ def unpack(data: bytes, name: str, notes: list[str]) -> bytes:
 
 
 def _unpack_gzip(data: bytes, name: str, notes: list[str]) -> bytes:
-    parts, rest = [], data
-    while rest.startswith(GZIP):
-        stream = zlib.decompressobj(wbits=31)
-        try:
-            parts.append(stream.decompress(rest))
-        except zlib.error as error:
-            refuse(name, f"the gzip data is damaged: {error}", remedy="Copy the file again.")
-        if not stream.eof:
-            notes.append("the gzip data is cut off; what could be unpacked was read")
-        rest = stream.unused_data
-    return b"".join(parts)
+    return _unpack(data, name, notes, "gzip", GZIP, lambda: zlib.decompressobj(wbits=31), zlib.error)
 
 
 def unpack_zstd(data: bytes, name: str, notes: list[str]) -> bytes:
     """Undo zstd; see `unpack`."""
     import zstandard
 
+    return _unpack(
+        data, name, notes, "zstd", ZSTD, lambda: zstandard.ZstdDecompressor().decompressobj(), zstandard.ZstdError
+    )
+
+
+def _unpack(
+    data: bytes,
+    name: str,
+    notes: list[str],
+    packing: str,
+    magic: bytes,
+    unpacker: Callable[[], Any],
+    damage: type[Exception],
+) -> bytes:
+    """Undo a packing of one or more members, one behind the other."""
     parts, rest = [], data
-    while rest.startswith(ZSTD):
-        stream = zstandard.ZstdDecompressor().decompressobj()
+    while rest.startswith(magic):
+        stream = unpacker()
         try:
             parts.append(stream.decompress(rest))
-        except zstandard.ZstdError as error:
-            refuse(name, f"the zstd data is damaged: {error}", remedy="Copy the file again.")
+        except damage as error:
+            refuse(name, f"the {packing} data is damaged: {error}", remedy="Copy the file again.")
         if not stream.eof:
-            notes.append("the zstd data is cut off; what could be unpacked was read")
+            notes.append(f"the {packing} data is cut off; what could be unpacked was read")
         rest = stream.unused_data
     return b"".join(parts)
 
