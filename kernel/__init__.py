@@ -11,38 +11,38 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from kernel.agent import Agent, react
-    from kernel.archive import Archive, SqliteArchive
     from kernel.conversation import Conversation
     from kernel.errors import ConfigError, ModelError, TraceError, TracefirstError
-    from kernel.ledger import Ledger, MemoryLedger, SqliteLedger
-    from kernel.loop import FinishContext
+    from kernel.loop.loop import FinishContext
     from kernel.masking import Masker
-    from kernel.messages import Message, ModelParams, Reply, Request, ToolCall, ToolSpec, Usage
-    from kernel.model import FunctionModel, ScriptedModel
-    from kernel.openai import OpenAIModel, default_model
+    from kernel.model.openai import OpenAIModel, default_model
+    from kernel.model.scripted import FunctionModel, ScriptedModel
+    from kernel.record.messages import Message, ModelParams, Reply, Request, ToolCall, ToolSpec, Usage
+    from kernel.record.run import Budget, ContextLimits, Guard, Policy, Price, Run, Step
     from kernel.result import RunResult
-    from kernel.run import Budget, ContextLimits, Guard, Policy, Price, Run, Step
     from kernel.seams import Clock, Ids, Model
-    from kernel.tools import Tool, ToolRegistry
-    from kernel.tracing import Tracing
+    from kernel.stores.archive import Archive, SqliteArchive
+    from kernel.stores.ledger import Ledger, MemoryLedger, SqliteLedger
+    from kernel.tools.registry import Tool, ToolRegistry
+    from kernel.trace.settings import Tracing
     from kernel.version import VERSION as __version__
 
 _HOMES = {
     "kernel.agent": ("Agent", "react"),
-    "kernel.archive": ("Archive", "SqliteArchive"),
+    "kernel.stores.archive": ("Archive", "SqliteArchive"),
     "kernel.conversation": ("Conversation",),
     "kernel.errors": ("ConfigError", "ModelError", "TraceError", "TracefirstError"),
-    "kernel.ledger": ("Ledger", "MemoryLedger", "SqliteLedger"),
-    "kernel.loop": ("FinishContext",),
+    "kernel.stores.ledger": ("Ledger", "MemoryLedger", "SqliteLedger"),
+    "kernel.loop.loop": ("FinishContext",),
     "kernel.masking": ("Masker",),
-    "kernel.messages": ("Message", "ModelParams", "Reply", "Request", "ToolCall", "ToolSpec", "Usage"),
-    "kernel.model": ("FunctionModel", "ScriptedModel"),
-    "kernel.openai": ("OpenAIModel", "default_model"),
+    "kernel.record.messages": ("Message", "ModelParams", "Reply", "Request", "ToolCall", "ToolSpec", "Usage"),
+    "kernel.model.scripted": ("FunctionModel", "ScriptedModel"),
+    "kernel.model.openai": ("OpenAIModel", "default_model"),
     "kernel.result": ("RunResult",),
-    "kernel.run": ("Budget", "ContextLimits", "Guard", "Policy", "Price", "Run", "Step"),
+    "kernel.record.run": ("Budget", "ContextLimits", "Guard", "Policy", "Price", "Run", "Step"),
     "kernel.seams": ("Clock", "Ids", "Model"),
-    "kernel.tools": ("Tool", "ToolRegistry"),
-    "kernel.tracing": ("Tracing",),
+    "kernel.tools.registry": ("Tool", "ToolRegistry"),
+    "kernel.trace.settings": ("Tracing",),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 

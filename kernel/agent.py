@@ -9,18 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from kernel.act import Confirm
-from kernel.canonical import to_jsonable, valid_text
 from kernel.conversation import Conversation
 from kernel.errors import ConfigError
-from kernel.limits import TokenCounter, check_limits, check_prices, estimate_tokens
-from kernel.loop import FinishCheck
-from kernel.messages import ModelParams
-from kernel.model import PromptFunction, as_model, described
-from kernel.policy import policy_from
-from kernel.read_range import read_range_tool
-from kernel.result import RunResult
-from kernel.run import (
+from kernel.loop.act import Confirm
+from kernel.loop.limits import TokenCounter, check_limits, check_prices, estimate_tokens
+from kernel.loop.loop import FinishCheck
+from kernel.loop.policy import policy_from
+from kernel.model.scripted import PromptFunction, as_model, described
+from kernel.record.canonical import to_jsonable, valid_text
+from kernel.record.messages import ModelParams
+from kernel.record.run import (
     Budget,
     ContextLimits,
     Guard,
@@ -29,14 +27,16 @@ from kernel.run import (
     Price,
     RunHead,
 )
+from kernel.record.texts import texts_for
+from kernel.record.transcript import READ_RANGE
+from kernel.result import RunResult
 from kernel.seams import Clock, Ids, Model, RandomIds, SystemClock
-from kernel.texts import texts_for
-from kernel.tools import Tool, ToolRegistry
-from kernel.transcript import READ_RANGE
+from kernel.tools.read_range import read_range_tool
+from kernel.tools.registry import Tool, ToolRegistry
 
 if TYPE_CHECKING:
-    from kernel.archive import Archive
-    from kernel.ledger import Ledger
+    from kernel.stores.archive import Archive
+    from kernel.stores.ledger import Ledger
 
 Llm = Model | PromptFunction
 

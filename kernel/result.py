@@ -10,12 +10,12 @@ import msgspec
 from msgspec import Struct
 
 from kernel.masking import Masker
-from kernel.messages import Usage
-from kernel.run import Run, RunEnd, RunHead, Step, StopReason
-from kernel.scrub import masked_run
+from kernel.record.messages import Usage
+from kernel.record.run import Run, RunEnd, RunHead, Step, StopReason
+from kernel.trace.scrub import masked_run
 
 if TYPE_CHECKING:
-    from kernel.tracing import Session
+    from kernel.trace.settings import Session
 
 
 class RunResult(Struct, frozen=True, kw_only=True):

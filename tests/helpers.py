@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from fixtures.record import CountingClock, CountingIds
 from kernel import Agent, Budget, Reply, RunResult, ScriptedModel, ToolRegistry, Usage
-from kernel.canonical import compact_json
-from kernel.messages import Message, ModelParams, ToolCall, ToolSpec
-from kernel.run import (
+from kernel.record.canonical import compact_json
+from kernel.record.messages import Message, ModelParams, ToolCall, ToolSpec
+from kernel.record.run import (
     OUTCOMES,
     STOP_REASONS,
     Approval,
@@ -38,8 +38,8 @@ from kernel.run import (
     StepMarks,
     ToolFault,
 )
-from kernel.texts import CATALOGUES
-from kernel.transcript import messages_after
+from kernel.record.texts import CATALOGUES
+from kernel.record.transcript import messages_after
 
 # ---- runs without a network
 

@@ -26,7 +26,7 @@ from kernel import (
     ToolRegistry,
     Usage,
 )
-from kernel.canonical import compact_json
+from kernel.record.canonical import compact_json
 from tests.helpers import act
 
 _random = random.Random(40)

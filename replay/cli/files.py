@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 from kernel.errors import TraceError
-from replay.recording import Recording, assemble, load
+from replay.play.recording import Recording, assemble, load
 
 WHOLE_BYTES = 64 * 2**20
 """Larger files are read trace by trace, by way of an index."""

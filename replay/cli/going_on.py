@@ -10,19 +10,19 @@ from typing import Any
 import click
 
 from kernel.agent import Agent
-from kernel.canonical import parse_json
 from kernel.errors import ConfigError
-from kernel.journal import JOURNAL_SUFFIX, SUFFIX
+from kernel.record.canonical import parse_json
 from kernel.result import RunResult
+from kernel.trace.journal import JOURNAL_SUFFIX, SUFFIX
 from replay.cli import output
 from replay.cli.agents import agent_for, load_agent, load_model
 from replay.cli.app import DIFFERENT, SAME, UNUSABLE
 from replay.cli.files import message_of, one_recording
-from replay.document import to_json
-from replay.literal import literal
-from replay.recording import Recording
-from replay.render import Paint, View
-from replay.report import run_lines
+from replay.play.recording import Recording
+from replay.report.document import to_json
+from replay.report.literal import literal
+from replay.report.render import Paint, View
+from replay.report.report import run_lines
 
 GoOn = Callable[[Recording, Agent, Any, str], Coroutine[Any, Any, RunResult]]
 
@@ -42,7 +42,7 @@ def fork_file(
     allow: Sequence[str],
 ) -> int:
     """`replay fork`."""
-    from replay.fork import Change, fork
+    from replay.play.fork import Change, fork
 
     change = Change(
         system=_text(system, "--system"), task=_text(task, "--task"), results=_results(results), allow=tuple(allow)
@@ -56,7 +56,7 @@ def fork_file(
 
 def resume_file(*, file: str, agent: str, llm: str | None, output: str | None, trace_id: str | None, form: str) -> int:
     """`replay resume`."""
-    from replay.fork import resume
+    from replay.play.fork import resume
 
     def go_on(recording: Recording, today: Agent, model: Any, trace: str) -> Coroutine[Any, Any, RunResult]:
         return resume(recording, today, llm=model, trace=trace)

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterable
 from typing import TextIO
 
-from replay.literal import literal
+from replay.report.literal import literal
 
 _NARROW = str.maketrans(
     {"…": "...", "→": "->", "└": "`", "├": "|", "│": "|", "⋮": ":", "·": ",", "≠": "!", "✗": "x", "↔": "-"}

@@ -12,10 +12,10 @@ from replay.cli import output
 from replay.cli.agents import Agents, agent_for, load_agent
 from replay.cli.app import DIFFERENT, SAME, UNUSABLE, USAGE
 from replay.cli.files import expand, keep_inputs, message_of, recordings
-from replay.document import Emitted, document, to_json
-from replay.play import ReplayResult, replay
-from replay.render import Paint, View
-from replay.report import report
+from replay.play.play import ReplayResult, replay
+from replay.report.document import Emitted, document, to_json
+from replay.report.render import Paint, View
+from replay.report.report import report
 
 
 def replay_files(
@@ -46,7 +46,7 @@ def replay_files(
 
 def _check_addresses(otlp: str | None, ui: str | None) -> None:
     if otlp is not None:
-        from replay.emit import traces_url
+        from replay.report.emit import traces_url
 
         traces_url(otlp)
     elif ui is not None:
@@ -116,7 +116,7 @@ class _Job:
     def _emit(self, result: ReplayResult) -> Emitted | None:
         if not result.observed or (self._otlp is None and self._target is None):
             return None
-        from replay import emit
+        from replay.report import emit
 
         link = path = ""
         if self._target is not None:

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import msgspec
 
-from kernel.canonical import canonical_json
 from kernel.errors import TraceError
-from kernel.evaluate import Rules, evaluate
-from kernel.messages import Message, ToolSpec
-from kernel.run import (
+from kernel.loop.evaluate import Rules, evaluate
+from kernel.record.canonical import canonical_json
+from kernel.record.messages import Message, ToolSpec
+from kernel.record.run import (
     Budget,
     BudgetReading,
     Call,
@@ -29,13 +29,13 @@ from kernel.run import (
     Step,
     ToolFault,
 )
-from kernel.texts import texts_for
-from replay.doubles import RecordedTranscript, recorded_toolbox
+from kernel.record.texts import texts_for
 from replay.importers.marks import Marker, derived_id, ended_ns
 from replay.importers.messages import refuse
 from replay.importers.model import Dialogue, Result, Round, Turn
-from replay.play import Digests, play_run
-from replay.recording import RecordedRun, Recording
+from replay.play.doubles import RecordedTranscript, recorded_toolbox
+from replay.play.play import Digests, play_run
+from replay.play.recording import RecordedRun, Recording
 
 _UNLIMITED = 1_000_000_000
 OPEN_ENDED = Budget(max_steps=_UNLIMITED, max_errors=_UNLIMITED, max_finish_refusals=_UNLIMITED, model_retries=0)

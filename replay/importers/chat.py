@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from kernel.canonical import parse_json
 from kernel.errors import TraceError
-from kernel.genai import tool_from_json
-from kernel.messages import ModelParams, ToolSpec
+from kernel.record.canonical import parse_json
+from kernel.record.messages import ModelParams, ToolSpec
+from kernel.trace.genai import tool_from_json
 from replay.importers.messages import read_message, refuse
 from replay.importers.model import Dialogue
 from replay.importers.text import is_text_protocol, read_text

@@ -12,10 +12,10 @@ from functools import lru_cache
 import msgspec
 from msgspec import Struct
 
-from kernel.canonical import canonical_json
 from kernel.errors import TraceError
-from kernel.messages import Message
-from kernel.span import Span
+from kernel.record.canonical import canonical_json
+from kernel.record.messages import Message
+from kernel.trace.span import Span
 from replay.importers.messages import SourceMessage, read_message
 from replay.importers.shapes import Chat, decoded
 from replay.importers.spans import ModelCall

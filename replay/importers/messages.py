@@ -11,9 +11,9 @@ from typing import Any
 
 from msgspec import Struct
 
-from kernel.canonical import compact_json, to_jsonable, valid_text
 from kernel.errors import TraceError
-from kernel.messages import Message, Role, ToolCall
+from kernel.record.canonical import compact_json, to_jsonable, valid_text
+from kernel.record.messages import Message, Role, ToolCall
 
 ROLES: dict[str, Role] = {
     "system": "system",

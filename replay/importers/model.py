@@ -7,8 +7,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from kernel.messages import Message, ModelParams, Reply, ToolSpec
-from kernel.run import Mark, Protocol
+from kernel.record.messages import Message, ModelParams, Reply, ToolSpec
+from kernel.record.run import Mark, Protocol
 
 
 class Result(Struct, frozen=True, kw_only=True):

@@ -5,17 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from kernel import semconv as sc
-from kernel.codec import encode_run, finish_span
-from kernel.journal import write_trace
-from kernel.run import FORMAT_VERSION
-from kernel.span import Resource, Span
+from kernel.record.run import FORMAT_VERSION
+from kernel.trace import semconv as sc
+from kernel.trace.codec import encode_run, finish_span
+from kernel.trace.journal import write_trace
+from kernel.trace.span import Resource, Span
 from kernel.version import VERSION
-from replay.recording import Recording
+from replay.play.recording import Recording
 
 
 def save(recording: Recording, path: Path) -> None:
-    """Write `recording` to `path`, from where `replay.recording.load` reads an equal one. Equal input, equal bytes.
+    """Write `recording` to `path`, from where `replay.play.recording.load` reads an equal one. Equal input, equal bytes.
 
     Where the source has no times, spans carry a count of events, a microsecond each from 1970 on: Jaeger needs order.
     """

@@ -12,8 +12,8 @@ from typing import Any
 
 import msgspec
 
-from kernel.messages import Message, Reply, ToolSpec, Usage
 from kernel.parse import parse
+from kernel.record.messages import Message, Reply, ToolSpec, Usage
 from replay.importers.messages import SourceMessage, refuse
 from replay.importers.model import Dialogue, Result, Round, Turn
 

@@ -10,12 +10,12 @@ from collections.abc import Sequence
 
 import msgspec
 
-from kernel.canonical import canonical_json
 from kernel.errors import TraceError
-from kernel.genai import tool_from_json
-from kernel.messages import Reply, ToolSpec
-from kernel.run import Chat, Guard, Mark, Run, RunHead, Step
-from kernel.span import Span
+from kernel.record.canonical import canonical_json
+from kernel.record.messages import Reply, ToolSpec
+from kernel.record.run import Chat, Guard, Mark, Run, RunHead, Step
+from kernel.trace.genai import tool_from_json
+from kernel.trace.span import Span
 from replay.importers.build import OPEN_ENDED, build_runs
 from replay.importers.link import Chain, Heard, hear, link, without_nested
 from replay.importers.marks import Marker, derived_id
@@ -23,8 +23,8 @@ from replay.importers.model import Dialogue, Round, Turn
 from replay.importers.spans import agent_name, framework_of, read_model_call, role_of
 from replay.importers.tool_spans import ToolSpans, read_tool_call, result_of
 from replay.importers.turns import UNANSWERED, read_turns
+from replay.play.recording import RecordedRun, Recording
 from replay.readers import RawTrace
-from replay.recording import RecordedRun, Recording
 
 ACCEPTED = (
     "Accepted: traces of tracefirst, and spans of OpenTelemetry GenAI, OpenLLMetry, OpenInference, "

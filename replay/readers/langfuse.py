@@ -11,8 +11,8 @@ from typing import Any
 
 import msgspec
 
-from kernel.otlp_json import read_id
-from kernel.span import ERROR, UNSET, Resource, Span
+from kernel.trace.otlp_json import read_id
+from kernel.trace.span import ERROR, UNSET, Resource, Span
 from replay.readers.gather import Gather
 from replay.readers.times import rfc3339_ns
 

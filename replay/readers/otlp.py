@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 
-from kernel.canonical import valid_text
-from kernel.otlp_json import DocumentJson, ScopeJson, SpanJson, to_resource, to_span
-from kernel.span import Resource, Span
+from kernel.record.canonical import valid_text
+from kernel.trace.otlp_json import DocumentJson, ScopeJson, SpanJson, to_resource, to_span
+from kernel.trace.span import Resource, Span
 from replay.readers.gather import Gather, label
 
 _decode = msgspec.json.Decoder(DocumentJson).decode

@@ -12,8 +12,8 @@ from syrupy.data import Snapshot, SnapshotCollection
 
 from kernel.agent import Agent
 from kernel.errors import TracefirstError
-from replay.play import ReplayResult, replay
-from replay.recording import Recording, load
+from replay.play.play import ReplayResult, replay
+from replay.play.recording import Recording, load
 from replay.suite.agents import AgentNotFound, load_agent
 from replay.suite.extension import ReplaySnapshotExtension, diff
 from replay.suite.failure import ReplayFailed, headline_of, of_verdict

@@ -9,7 +9,7 @@ import pytest
 if TYPE_CHECKING:
     from _pytest._code.code import TerminalRepr
 
-    from replay.play import ReplayResult
+    from replay.play.play import ReplayResult
 
 Reason = Literal["diverged", "drifted", "not_checked", "missing", "stale", "changed", "unreadable", "agent"]
 
@@ -37,8 +37,8 @@ class ReplayFailed(Exception):
 
 def of_verdict(result: ReplayResult, fixture: str, *lines: str) -> ReplayFailed:
     """The failure of a replay that is not as recorded: first difference, cause, evidence, next command."""
-    from replay.render import View
-    from replay.report import report
+    from replay.report.render import View
+    from replay.report.report import report
 
     assert result.verdict != "same"
     first = result.first
@@ -49,7 +49,7 @@ def of_verdict(result: ReplayResult, fixture: str, *lines: str) -> ReplayFailed:
 
 def headline_of(result: ReplayResult) -> str:
     """A verdict with its first difference, on one line."""
-    from replay.literal import literal
+    from replay.report.literal import literal
 
     first = result.first
     where = f" at step {first.step}: {first.kind} {literal(first.path)} ({first.cause})" if first is not None else ""

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from kernel.canonical import compact_json, digest
-from kernel.run import CallRecord, Run, RunEnd, Step
-from replay.literal import cut, line, literal
-from replay.play import ReplayResult
-from replay.recording import Recording
+from kernel.record.canonical import compact_json, digest
+from kernel.record.run import CallRecord, Run, RunEnd, Step
+from replay.play.play import ReplayResult
+from replay.play.recording import Recording
+from replay.report.literal import cut, line, literal
 
 FORMAT = "replay snapshot 1"
 

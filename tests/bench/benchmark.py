@@ -22,10 +22,10 @@ from pathlib import Path
 from typing import Any
 
 from kernel import Agent, Budget, Reply, Request, ToolRegistry, Tracing, Usage
-from kernel.semconv import STEP_INDEX
-from kernel.span import Event, Span
-from replay.play import replay
-from replay.recording import load
+from kernel.trace.semconv import STEP_INDEX
+from kernel.trace.span import Event, Span
+from replay.play.play import replay
+from replay.play.recording import load
 
 USAGE = Usage(input_tokens=100, output_tokens=20)
 tools = ToolRegistry()

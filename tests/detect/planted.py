@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from kernel import semconv as sc
-from kernel.otlp import encode_document
-from kernel.seal import seal
-from kernel.span import Resource, Span
+from kernel.trace import semconv as sc
+from kernel.trace.otlp import encode_document
+from kernel.trace.seal import seal
+from kernel.trace.span import Resource, Span
 from replay.readers import read_traces
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from kernel import semconv as sc
-from replay.play import replay
-from replay.recording import load
+from kernel.trace import semconv as sc
+from replay.play.play import replay
+from replay.play.recording import load
 
 from .planted import Place, places, planted
 

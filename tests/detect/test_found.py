@@ -12,16 +12,16 @@ from typing import Any
 import pytest
 
 from kernel import Agent, Budget, ToolRegistry
-from kernel import semconv as sc
 from kernel.errors import ConfigError
-from kernel.messages import ModelParams, Reply, Request, ToolCall, Usage
-from kernel.model import ScriptedModel
-from kernel.otlp import encode_document
-from kernel.span import Resource
+from kernel.model.scripted import ScriptedModel
+from kernel.record.messages import ModelParams, Reply, Request, ToolCall, Usage
+from kernel.trace import semconv as sc
+from kernel.trace.otlp import encode_document
+from kernel.trace.span import Resource
 from replay.cli.app import main
-from replay.play import ReplayResult, replay
+from replay.play.play import ReplayResult, replay
+from replay.play.recording import load
 from replay.readers import read_traces
-from replay.recording import load
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 HALF = "\ud83d"

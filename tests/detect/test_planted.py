@@ -119,22 +119,22 @@ def test_a_change_of_the_agent_turns_the_suite_red_and_names_the_step(
 FRAMEWORK = {
     "the parser loses the thought of a reply": (
         """
-import kernel.loop
+import kernel.loop.loop
 import msgspec
-from kernel.evaluate import evaluate
+from kernel.loop.evaluate import evaluate
 
 def changed(*args, **kwargs):
     return msgspec.structs.replace(evaluate(*args, **kwargs), thought="")
 
-kernel.loop.evaluate = changed
+kernel.loop.loop.evaluate = changed
 """,
         "FAILED *order-5xx*diverged at step 1: decision /thought (parser)",
     ),
     "the parser no longer reads a format": (
         """
-import kernel.loop
-from kernel.evaluate import evaluate
-from kernel.run import Decision, Fault
+import kernel.loop.loop
+from kernel.loop.evaluate import evaluate
+from kernel.record.run import Decision, Fault
 
 def changed(*args, **kwargs):
     decision = evaluate(*args, **kwargs)
@@ -142,7 +142,7 @@ def changed(*args, **kwargs):
         return Decision(kind="fault", fault=Fault(rule="no-action", message="the reply holds no action"))
     return decision
 
-kernel.loop.evaluate = changed
+kernel.loop.loop.evaluate = changed
 """,
         "FAILED *order-5xx*diverged at step 3: * (parser)",
     ),

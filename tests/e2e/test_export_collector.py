@@ -18,10 +18,10 @@ from urllib.parse import urlsplit
 import pytest
 
 from kernel import Agent, Budget, ToolRegistry
-from kernel.export import Limits, OtlpSink
-from kernel.otlp_json import decode_span
-from kernel.span import Resource, Span
-from kernel.tracing import Tracing
+from kernel.export.sink import Limits, OtlpSink
+from kernel.trace.otlp_json import decode_span
+from kernel.trace.settings import Tracing
+from kernel.trace.span import Resource, Span
 
 from .servers import CollectorServer, free_port, running_collector, running_jaeger, servers_available, wait_until
 

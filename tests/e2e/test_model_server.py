@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 
 from kernel.ambient import outgoing_headers
 from kernel.errors import ModelError
-from kernel.messages import Message, ModelParams, Reply, Request, ToolCall, ToolSpec, Usage
-from kernel.openai import OpenAIModel
-from kernel.openai_reply import decode_reply
-from kernel.sse import StreamedCompletion
+from kernel.model.openai import OpenAIModel
+from kernel.model.openai_reply import decode_reply
+from kernel.model.sse import StreamedCompletion
+from kernel.record.messages import Message, ModelParams, Reply, Request, ToolCall, ToolSpec, Usage
 
 from .model_server import Behaviour, ModelServer, completion, event_stream, running_model_server
 
@@ -241,7 +241,7 @@ def test_a_stream_that_ends_early_is_cut_even_where_http_sees_no_cut(server: Mod
 def test_an_answer_too_long_to_be_one_is_not_read_to_its_end(
     server: ModelServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kernel.openai._MAX_BODY_BYTES", 1000)
+    monkeypatch.setattr("kernel.model.openai._MAX_BODY_BYTES", 1000)
     for stream in (False, True):
         error = failure(server, {"text": "x" * 2000}, stream=stream)
         assert facts(error) == ("bad_response", 200, True) and "longer than 1000 bytes" in error.message

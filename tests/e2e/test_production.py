@@ -20,12 +20,12 @@ from typing import Any
 import pytest
 
 from kernel import Agent, Budget, ContextLimits, OpenAIModel, Reply, RunResult, ScriptedModel, ToolRegistry, Tracing
-from kernel.canonical import compact_json
-from kernel.export import Limits, OtlpSink, shutdown
-from kernel.journal import JOURNAL_SUFFIX, SUFFIX
+from kernel.export.sink import Limits, OtlpSink, shutdown
+from kernel.record.canonical import compact_json
+from kernel.trace.journal import JOURNAL_SUFFIX, SUFFIX
 from replay.cli import main
-from replay.play import replay
-from replay.recording import Recording, load
+from replay.play.play import replay
+from replay.play.recording import Recording, load
 from tests.planted_secrets import PLANTED, LeakyRun, leaks
 
 from .model_server import running_model_server

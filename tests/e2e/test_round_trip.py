@@ -18,13 +18,13 @@ from hypothesis import HealthCheck, given, seed, settings
 
 from fixtures.record import CountingClock, CountingIds, Scenario, scenarios
 from kernel import Tracing
-from kernel.codec import Problem, decode_run, encode_run
-from kernel.export import Limits, OtlpSink
-from kernel.run import Run
-from kernel.span import Resource, Span
-from replay.divergence import differences
-from replay.play import replay
-from replay.recording import Recording, load
+from kernel.export.sink import Limits, OtlpSink
+from kernel.record.run import Run
+from kernel.trace.codec import Problem, decode_run, encode_run
+from kernel.trace.span import Resource, Span
+from replay.play.divergence import differences
+from replay.play.play import replay
+from replay.play.recording import Recording, load
 from tests.helpers import runs
 
 from .servers import (

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from replay.play import replay
-from replay.recording import load
+from replay.play.play import replay
+from replay.play.recording import load
 from replay.suite.extension import diff
 from replay.suite.paths import snapshot_path
 from replay.suite.snapshot import snapshot_text

@@ -12,7 +12,17 @@ from tests.plugin.conftest import ROOT, Project
 
 pytest_plugins = ["pytester"]
 
-HEAVY = ("kernel", "msgspec", "jsonschema_rs", "opentelemetry", "aiohttp", "click", "asyncio", "replay.play", "tomllib")
+HEAVY = (
+    "kernel",
+    "msgspec",
+    "jsonschema_rs",
+    "opentelemetry",
+    "aiohttp",
+    "click",
+    "asyncio",
+    "replay.play.play",
+    "tomllib",
+)
 
 
 def test_loading_the_plugin_loads_neither_the_kernel_nor_syrupy() -> None:
@@ -32,7 +42,7 @@ def test_a_run_without_recordings_never_loads_the_kernel(project: Project) -> No
     project.settings(base="[tool.pytest.ini_options]\n")
     project.write(
         "test_unit.py",
-        "import sys\ndef test_unit(): assert not {'kernel', 'replay.play', 'msgspec'} & set(sys.modules)\n",
+        "import sys\ndef test_unit(): assert not {'kernel', 'replay.play.play', 'msgspec'} & set(sys.modules)\n",
     )
     project.run_apart("-p", "no:cacheprovider").assert_outcomes(passed=1)
 

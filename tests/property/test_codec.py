@@ -13,13 +13,13 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from kernel import semconv as sc
-from kernel.codec import Problem, decode_run, encode_run, seal
-from kernel.otlp import encode_document
-from kernel.run import Run
-from kernel.span import Resource, Span
-from replay.divergence import differences
-from replay.recording import load
+from kernel.record.run import Run
+from kernel.trace import semconv as sc
+from kernel.trace.codec import Problem, decode_run, encode_run, seal
+from kernel.trace.otlp import encode_document
+from kernel.trace.span import Resource, Span
+from replay.play.divergence import differences
+from replay.play.recording import load
 from tests.helpers import runs
 
 TRACE_ID = "0af7651916cd43dd8448eb211c80319c"

@@ -12,11 +12,11 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from kernel.errors import TraceError
-from kernel.span import Event, Resource, Span
+from kernel.trace.span import Event, Resource, Span
 from replay.importers import import_file, import_trace, save
-from replay.play import replay
+from replay.play.play import replay
+from replay.play.recording import load
 from replay.readers import RawTrace
-from replay.recording import load
 
 _texts = st.one_of(
     st.sampled_from(["", " ", "ok", '{"action": "t", "args": {}}', "```bash\nls\n```", "Action: t[x]"]),

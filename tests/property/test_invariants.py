@@ -43,11 +43,11 @@ from kernel import (
     Tracing,
     Usage,
 )
-from kernel.journal import JOURNAL_SUFFIX
-from kernel.run import Run
-from kernel.span import Event, Span
-from replay.play import replay
-from replay.recording import load
+from kernel.record.run import Run
+from kernel.trace.journal import JOURNAL_SUFFIX
+from kernel.trace.span import Event, Span
+from replay.play.play import replay
+from replay.play.recording import load
 from tests.helpers import act, finish
 
 MANY = int(os.environ.get("TRACEFIRST_SOAK", "0"))

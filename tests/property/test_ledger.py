@@ -11,7 +11,7 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernel.ledger import Entry, Ledger, LedgerError, MemoryLedger, SqliteLedger
+from kernel.stores.ledger import Entry, Ledger, LedgerError, MemoryLedger, SqliteLedger
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 # Reports each key when it is done with it.
 WORKER = """
 import os, sys
-from kernel.ledger import SqliteLedger
+from kernel.stores.ledger import SqliteLedger
 path, effects, *keys = sys.argv[1:]
 ledger = SqliteLedger(path)
 print("ready", flush=True)
@@ -36,7 +36,7 @@ for key in keys:
 # Begins a key and then hangs in its "tool" until it is killed.
 HANGING = """
 import sys
-from kernel.ledger import SqliteLedger
+from kernel.stores.ledger import SqliteLedger
 assert SqliteLedger(sys.argv[1]).begin("k", run_id="killed", tool="send", args_digest="d").state == "new"
 print("begun", flush=True)
 sys.stdin.readline()

@@ -9,8 +9,8 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernel.otlp import decode_span, encode_document, encode_line, encode_span
-from kernel.span import Event, Link, Resource, Span
+from kernel.trace.otlp import decode_span, encode_document, encode_line, encode_span
+from kernel.trace.span import Event, Link, Resource, Span
 
 _text = st.text(max_size=20)
 _uint64 = st.integers(0, 2**64 - 1)

@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernel.schema import MAX_VIOLATIONS, ArgumentSchema
+from kernel.tools.schema import MAX_VIOLATIONS, ArgumentSchema
 
 SCHEMA = ArgumentSchema(
     {

@@ -11,8 +11,8 @@ from uuid import UUID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernel.schema import ArgumentSchema
-from kernel.signature import bind, schema_of
+from kernel.tools.schema import ArgumentSchema
+from kernel.tools.signature import bind, schema_of
 
 
 class Color(Enum):

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from kernel import Agent, Budget, ContextLimits, MemoryLedger, Policy, Price, ScriptedModel, ToolRegistry
-from kernel.run import CallRecord
-from kernel.transcript import shown_text
+from kernel.record.run import CallRecord
+from kernel.record.transcript import shown_text
 from tests.helpers import Played, act, calls, finish, play
 
 

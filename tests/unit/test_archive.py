@@ -14,7 +14,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from kernel.archive import ArchiveError, Note, SqliteArchive
+from kernel.stores.archive import ArchiveError, Note, SqliteArchive
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -191,7 +191,7 @@ def test_threads_share_one_archive(archive: SqliteArchive) -> None:
 
 WRITER = """
 import sys
-from kernel.archive import SqliteArchive
+from kernel.stores.archive import SqliteArchive
 with SqliteArchive(sys.argv[1]) as archive:
     for n in range(15):
         archive.add(f"shared {n % 5} from {sys.argv[2]} 共享", key=f"{sys.argv[2]}-{n}")

@@ -21,16 +21,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kernel import Agent, Budget, ScriptedModel, ToolRegistry, Usage
-from kernel import semconv as sc
 from kernel.errors import TraceError
-from kernel.otlp import encode_line
-from kernel.span import Resource, Span
+from kernel.trace import semconv as sc
+from kernel.trace.otlp import encode_line
+from kernel.trace.span import Resource, Span
 from replay.cli import main
 from replay.cli.files import recordings
-from replay.emit import recording_spans, replay_spans, requests_of, resource_of, traces_url, ui_url, write
-from replay.play import replay
+from replay.play.play import replay
+from replay.play.recording import Recording, load
 from replay.readers import read_traces
-from replay.recording import Recording, load
+from replay.report.emit import recording_spans, replay_spans, requests_of, resource_of, traces_url, ui_url, write
 from tests.helpers import act, counting, finish, runs
 
 Command = Callable[..., tuple[int, str, str]]
@@ -131,7 +131,16 @@ def test_a_closed_pipe_is_quiet_and_no_verdict(run: Command) -> None:
 
 
 def test_help_imports_nothing_heavy() -> None:
-    heavy = "msgspec", "asyncio", "kernel.agent", "kernel.codec", "opentelemetry", "aiohttp", "urllib.request", "ssl"
+    heavy = (
+        "msgspec",
+        "asyncio",
+        "kernel.agent",
+        "kernel.trace.codec",
+        "opentelemetry",
+        "aiohttp",
+        "urllib.request",
+        "ssl",
+    )
     code = f"import sys, replay.cli; print([name for name in {heavy} if name in sys.modules])"
     env = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
     assert subprocess.check_output([sys.executable, "-c", code], env=env).strip() == b"[]"
@@ -311,7 +320,7 @@ def test_addresses_follow_from_the_endpoint(endpoint: str, url: str, ui: str) ->
 @given(runs())
 @settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 def test_any_run_can_be_written_as_a_recording_with_the_ids_it_lacks(run: Any) -> None:
-    from replay.recording import RecordedRun
+    from replay.play.recording import RecordedRun
 
     recording = Recording(trace_id="", runs=(RecordedRun(run=run),))
     spans = recording_spans(recording)

@@ -13,10 +13,10 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind
 
 from kernel import Budget, ModelParams, Reply, ToolCall, Tracing, Usage
-from kernel import semconv as sc
-from kernel.export import Limits, OtlpSink
-from kernel.otlp_json import decode_span
-from kernel.span import Span
+from kernel.export.sink import Limits, OtlpSink
+from kernel.trace import semconv as sc
+from kernel.trace.otlp_json import decode_span
+from kernel.trace.span import Span
 from tests.e2e.otlp_server import OtlpServer, _parse
 from tests.helpers import play, registry
 

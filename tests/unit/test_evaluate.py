@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernel.evaluate import Rules, evaluate
-from kernel.messages import Reply, ToolCall
-from kernel.texts import Texts
-from kernel.tools import Tool, ToolRegistry
+from kernel.loop.evaluate import Rules, evaluate
+from kernel.record.messages import Reply, ToolCall
+from kernel.record.texts import Texts
+from kernel.tools.registry import Tool, ToolRegistry
 from tests import helpers
 
 

@@ -15,12 +15,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernel.execute import Late, LiveTools
-from kernel.fault import MAX_CHARS
-from kernel.ledger import Entry, Ledger, LedgerError, MemoryLedger, SqliteLedger
-from kernel.run import Call
+from kernel.record.fault import MAX_CHARS
+from kernel.record.run import Call
 from kernel.seams import Invocation, SystemClock
-from kernel.tools import Tool, ToolRegistry
+from kernel.stores.ledger import Entry, Ledger, LedgerError, MemoryLedger, SqliteLedger
+from kernel.tools.execute import Late, LiveTools
+from kernel.tools.registry import Tool, ToolRegistry
 
 ANY = {"type": "object"}
 

@@ -15,16 +15,16 @@ from typing import Any
 
 import pytest
 
-from kernel import semconv as sc
 from kernel.errors import ConfigError
-from kernel.export import ExportStats, Limits, OtlpSink
-from kernel.export_http import Client, Destination, destination
-from kernel.export_wire import CUT, encode_body, record_head, shorten, to_record, withhold_content
-from kernel.otlp import encode_span
-from kernel.outbox import Outbox
-from kernel.resource import environment_resource
-from kernel.span import CLIENT, ERROR, Event, Link, Resource, Span
-from kernel.spool import SUFFIX
+from kernel.export.http import Client, Destination, destination
+from kernel.export.outbox import Outbox
+from kernel.export.sink import ExportStats, Limits, OtlpSink
+from kernel.export.spool import SUFFIX
+from kernel.export.wire import CUT, encode_body, record_head, shorten, to_record, withhold_content
+from kernel.trace import semconv as sc
+from kernel.trace.otlp import encode_span
+from kernel.trace.resource import environment_resource
+from kernel.trace.span import CLIENT, ERROR, Event, Link, Resource, Span
 
 from ..e2e.otlp_server import OtlpServer, Reply, partial_success
 
@@ -441,8 +441,8 @@ def test_nothing_stays_on_the_disk_once_it_is_sent(server: OtlpServer, sinks: Si
 
 CHILD = """
 import os, sys
-from kernel.export import Limits, OtlpSink, shutdown
-from kernel.span import Resource, Span
+from kernel.export.sink import Limits, OtlpSink, shutdown
+from kernel.trace.span import Resource, Span
 url, spool = sys.argv[1:3]
 sink = OtlpSink(url, Resource(), spool=spool, limits=Limits(delay_s=0.0, retry_initial_s=0.01, retry_max_s=0.05))
 def send(first, last):
@@ -772,6 +772,6 @@ for metric in reader.get_metrics_data().resource_metrics[0].scope_metrics[0].met
 
 
 def test_importing_the_sink_loads_neither_the_sdk_nor_protobuf() -> None:
-    code = "import sys, kernel.export; print(*(m for m in sys.modules if m in ('opentelemetry', 'google', 'requests')))"
+    code = "import sys, kernel.export.sink; print(*(m for m in sys.modules if m in ('opentelemetry', 'google', 'requests')))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "\n"

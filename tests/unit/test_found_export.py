@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from kernel.export import Limits, OtlpSink, shutdown
-from kernel.export_http import destination
+from kernel.export.http import destination
+from kernel.export.sink import Limits, OtlpSink, shutdown
+from kernel.export.spool import SUFFIX
 from kernel.masking import Masker
-from kernel.span import Span
-from kernel.spool import SUFFIX
-from kernel.tracing import tracing_from
-from replay.scan import scan_bytes, scan_file
+from kernel.trace.settings import tracing_from
+from kernel.trace.span import Span
+from replay.explain.scan import scan_bytes, scan_file
 
 from ..e2e.otlp_server import OtlpServer, Reply
 

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from kernel import Agent, Budget, ConfigError, ContextLimits, Guard, ModelError, Reply, ScriptedModel, ToolRegistry
-from kernel.evaluate import Rules, evaluate
-from kernel.limits import estimate_tokens, message_tokens
-from kernel.messages import ToolCall
-from kernel.run import Decision
-from kernel.texts import texts_for
-from replay.play import replay
-from replay.recording import load
+from kernel.loop.evaluate import Rules, evaluate
+from kernel.loop.limits import estimate_tokens, message_tokens
+from kernel.record.messages import ToolCall
+from kernel.record.run import Decision
+from kernel.record.texts import texts_for
+from replay.play.play import replay
+from replay.play.recording import load
 from tests.helpers import act, calls, counting, finish, play, registry
 
 TOOLS = ToolRegistry()

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernel.guard import LoopGuard
-from kernel.run import Call, CallRecord, Guard, GuardVerdict, ToolFault
+from kernel.loop.guard import LoopGuard
+from kernel.record.run import Call, CallRecord, Guard, GuardVerdict, ToolFault
 
 CORPUS = Path(os.environ.get("TRACEFIRST_CORPUS") or Path(__file__).parents[3] / "shared" / "corpus")
 

@@ -11,8 +11,8 @@ import pytest
 
 from kernel.errors import TraceError
 from replay.importers import import_file, save
-from replay.play import replay
-from replay.recording import Recording, load
+from replay.play.play import replay
+from replay.play.recording import Recording, load
 
 SYSTEM = {"role": "system", "content": "You help."}
 USER = {"role": "user", "content": "Is the gateway up?"}

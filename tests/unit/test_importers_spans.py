@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from kernel.errors import TraceError
-from kernel.span import ERROR, Event, Resource, Span
+from kernel.trace.span import ERROR, Event, Resource, Span
 from replay.importers import import_trace
-from replay.play import ReplayResult, replay
+from replay.play.play import ReplayResult, replay
+from replay.play.recording import Recording
 from replay.readers import RawTrace
-from replay.recording import Recording
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 SECOND = 1_000_000_000

@@ -17,12 +17,12 @@ from typing import Any
 
 import pytest
 
-from kernel import isolate, isolate_child
-from kernel.execute import LiveTools
-from kernel.ledger import MemoryLedger
-from kernel.run import Call
+from kernel.record.run import Call
 from kernel.seams import Invocation, SystemClock
-from kernel.tools import Tool, ToolRegistry
+from kernel.stores.ledger import MemoryLedger
+from kernel.tools import isolate, isolate_child
+from kernel.tools.execute import LiveTools
+from kernel.tools.registry import Tool, ToolRegistry
 
 sys.path.append(str(Path(__file__).parent))  # where the new processes find the tools, too
 acts = importlib.import_module("isolated_tools")
@@ -236,10 +236,10 @@ def test_a_call_given_up_before_its_process_starts_starts_none() -> None:
 SCRIPT = """
 import asyncio, sys
 from dataclasses import dataclass
-from kernel.execute import LiveTools
-from kernel.run import Call
+from kernel.tools.execute import LiveTools
+from kernel.record.run import Call
 from kernel.seams import SystemClock
-from kernel.tools import ToolRegistry
+from kernel.tools.registry import ToolRegistry
 
 tools = ToolRegistry()
 
@@ -280,7 +280,7 @@ def test_a_tool_ends_when_the_process_that_called_it_is_gone(tmp_path: Path) -> 
     script = tmp_path / "agent.py"
     script.write_text(
         textwrap.dedent(f"""
-        from kernel.isolate import IsolatedCall, request
+        from kernel.tools.isolate import IsolatedCall, request
         import holder
         IsolatedCall(request(holder.hold, ({str(fifo)!r},), {{}}, {{}})).run()
         """)

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from kernel import Agent, ConfigError, ScriptedModel, Tracing
 from kernel.errors import TraceError
-from kernel.journal import JOURNAL_SUFFIX, Journal, journal_of
-from kernel.span import Resource, Span
-from replay.recording import load
+from kernel.trace.journal import JOURNAL_SUFFIX, Journal, journal_of
+from kernel.trace.span import Resource, Span
+from replay.play.recording import load
 from tests.helpers import act, finish
 from tests.property.test_invariants import Watch, toolbox
 
@@ -100,7 +100,7 @@ def test_a_full_disk_does_not_reach_the_run_and_is_told(tmp_path: Path, monkeypa
             raise OSError(errno.ENOSPC, "No space left on device")
         return write(descriptor, data)
 
-    monkeypatch.setattr("kernel.journal.os.write", full)
+    monkeypatch.setattr("kernel.trace.journal.os.write", full)
     model: Any = ScriptedModel([act("look", q="a"), finish("done")])
     result = Agent(tools=toolbox()).run_sync("task", llm=model, trace=Tracing(file=path, join=False))
     assert result.ok and result.answer == "done"

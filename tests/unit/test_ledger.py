@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from kernel.ledger import Entry, Ledger, LedgerError, MemoryLedger, SqliteLedger, idempotency_key
+from kernel.stores.ledger import Entry, Ledger, LedgerError, MemoryLedger, SqliteLedger, idempotency_key
 
 
 @pytest.fixture(params=["memory", "sqlite"])

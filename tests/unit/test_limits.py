@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernel.limits import Spending, estimate_tokens, message_tokens
-from kernel.messages import Message, Reply, ToolCall, Usage
-from kernel.run import Budget, Price
+from kernel.loop.limits import Spending, estimate_tokens, message_tokens
+from kernel.record.messages import Message, Reply, ToolCall, Usage
+from kernel.record.run import Budget, Price
 
 PRICE = Price(input_usd=2.0, output_usd=8.0, cache_read_usd=0.2, cache_write_usd=2.5)
 

@@ -23,7 +23,7 @@ from kernel import (
     ScriptedModel,
     ToolRegistry,
 )
-from kernel.run import STOP_REASONS
+from kernel.record.run import STOP_REASONS
 from tests.helpers import act, calls, counting, finish, play
 
 ROOT = Path(__file__).parents[2]

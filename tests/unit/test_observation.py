@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from kernel.observation import ArtifactError, ArtifactStore, Language, cut_mark, show
+from kernel.record.observation import ArtifactError, ArtifactStore, Language, cut_mark, show
 
 texts = st.text(st.characters(codec=None), max_size=400)
 pairs = st.lists(st.sampled_from(["\ud83d\ude00", "a", "\ud83d", "\ude00", "中"]), max_size=120).map("".join)

@@ -12,11 +12,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from kernel.endpoint import Endpoint, kind_of, retry_after_s
 from kernel.errors import ConfigError
-from kernel.messages import Message, ModelParams, Reply, Request, ToolCall, ToolSpec, Usage
-from kernel.openai import OpenAIModel, default_model
-from kernel.openai_reply import (
+from kernel.model.endpoint import Endpoint, kind_of, retry_after_s
+from kernel.model.openai import OpenAIModel, default_model
+from kernel.model.openai_reply import (
     Malformed,
     decode_reply,
     decode_usage,
@@ -24,8 +23,9 @@ from kernel.openai_reply import (
     parse_body,
     provider_error,
 )
-from kernel.openai_request import encode_messages, encode_request, merged
-from kernel.sse import CutStream, Event, EventParser, StreamedCompletion
+from kernel.model.openai_request import encode_messages, encode_request, merged
+from kernel.model.sse import CutStream, Event, EventParser, StreamedCompletion
+from kernel.record.messages import Message, ModelParams, Reply, Request, ToolCall, ToolSpec, Usage
 
 CASSETTES = Path(__file__).parents[2].parent / "shared" / "corpus" / "cassettes"
 
@@ -662,7 +662,7 @@ def test_a_run_sees_the_parameters_it_is_sent_with() -> None:
 
 
 def test_importing_the_client_does_not_import_aiohttp() -> None:
-    code = "import sys, kernel.openai as o; o.default_model({'MODEL': 'm'}); sys.exit('aiohttp' in sys.modules)"
+    code = "import sys, kernel.model.openai as o; o.default_model({'MODEL': 'm'}); sys.exit('aiohttp' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parents[2])
 
 

@@ -15,9 +15,9 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ParentBased, Sampler, TraceIdRatioBased
 
-from kernel import semconv as sc
-from kernel.otel_sdk import MetricsSink, SdkSink
-from kernel.span import CLIENT, ERROR, INTERNAL, Event, Link, Span
+from kernel.export.sdk import MetricsSink, SdkSink
+from kernel.trace import semconv as sc
+from kernel.trace.span import CLIENT, ERROR, INTERNAL, Event, Link, Span
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from kernel.errors import TraceError
-from kernel.otlp import decode_span, encode_document, encode_event, encode_line, encode_resource, encode_span
-from kernel.span import CLIENT, ERROR, Event, Link, Resource, Span
+from kernel.trace.otlp import decode_span, encode_document, encode_event, encode_line, encode_resource, encode_span
+from kernel.trace.span import CLIENT, ERROR, Event, Link, Resource, Span
 
 TRACE, SPAN, PARENT = "5b8efff798038103d269b633813fc60c", "eee19b7ec3c1b174", "eee19b7ec3c1b173"
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from kernel import ContextLimits, ModelParams, ScriptedModel, ToolRegistry
-from kernel.messages import Message, MessageView
-from kernel.run import RunHead
-from kernel.transcript import RequestDigest, initial_messages, offered_tools
+from kernel.record.messages import Message, MessageView
+from kernel.record.run import RunHead
+from kernel.record.transcript import RequestDigest, initial_messages, offered_tools
 from tests.helpers import Played, act, calls, finish, play
 
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import zstandard
 
-from kernel.otlp import encode_document, encode_line
-from kernel.span import CLIENT, ERROR, Event, Link, Resource, Span
+from kernel.trace.otlp import encode_document, encode_line
+from kernel.trace.span import CLIENT, ERROR, Event, Link, Resource, Span
 from replay.readers import RawTrace, TraceFile, read_traces
 
 TRACE, OTHER = "5b8efff798038103d269b633813fc60c", "c620759e5d60fafb8ee0922b30e06bc6"

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernel.errors import TraceError
-from kernel.otlp import encode_document
-from kernel.span import Event, Resource, Span
+from kernel.trace.otlp import encode_document
+from kernel.trace.span import Event, Resource, Span
 from replay.readers import TraceFile, read_traces
 
 _MAGIC = (

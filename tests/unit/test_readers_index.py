@@ -10,8 +10,8 @@ import pytest
 import zstandard
 
 from kernel.errors import TraceError
-from kernel.otlp import encode_line
-from kernel.span import Link, Resource, Span
+from kernel.trace.otlp import encode_line
+from kernel.trace.span import Link, Resource, Span
 from replay.readers import RawTrace, find_trace, index, iter_traces, lines, read_traces
 
 IDS = [f"{number:032x}" for number in (0xA1, 0xB2, 0xC3)]

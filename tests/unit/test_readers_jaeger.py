@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kernel.span import CLIENT, ERROR, OK, UNSET, Event, Link, Resource
+from kernel.trace.span import CLIENT, ERROR, OK, UNSET, Event, Link, Resource
 from replay.readers import RawTrace, read_traces
 from replay.readers.times import duration_ns, rfc3339_ns
 

@@ -7,8 +7,8 @@ import json
 import pytest
 
 from kernel.errors import TraceError
-from kernel.otlp import encode_event, encode_resource, encode_span
-from kernel.span import Event, Resource, Span
+from kernel.trace.otlp import encode_event, encode_resource, encode_span
+from kernel.trace.span import Event, Resource, Span
 from replay.readers import read_traces
 
 TRACE = "5b8efff798038103d269b633813fc60c"

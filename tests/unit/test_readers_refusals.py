@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from kernel.errors import TraceError
-from kernel.otlp import encode_line
-from kernel.span import Resource, Span
+from kernel.trace.otlp import encode_line
+from kernel.trace.span import Resource, Span
 from replay.readers import find_trace, iter_traces, read_traces
 
 ACCEPTED = (

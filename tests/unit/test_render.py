@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kernel.run import (
+from kernel.record.run import (
     Budget,
     BudgetReading,
     Call,
@@ -21,12 +21,12 @@ from kernel.run import (
     Step,
     ToolFault,
 )
-from replay.contrast import contrast
-from replay.detail import step_detail
-from replay.divergence import ABSENT
-from replay.literal import cut, line, literal, quoted, width_of, wrap
-from replay.render import Paint, View, step_lines, tree, value_text
-from replay.report import run_lines
+from replay.play.divergence import ABSENT
+from replay.report.contrast import contrast
+from replay.report.detail import step_detail
+from replay.report.literal import cut, line, literal, quoted, width_of, wrap
+from replay.report.render import Paint, View, step_lines, tree, value_text
+from replay.report.report import run_lines
 from tests.helpers import runs
 
 HOSTILE = "\x1b[31mred\x1b]8;;http://x\x07 \x9b2J \u202etxt\u2066 \u200b\ud800\r\n\tend"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kernel.masking import Masker
-from replay.scan import scan_bytes, scan_file
+from replay.explain.scan import scan_bytes, scan_file
 
 KEY = "gh" + "p_" + string.ascii_letters[:30] + "1234567"
 WORD = "hunter" + "2-and-more"

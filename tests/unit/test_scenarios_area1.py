@@ -32,11 +32,11 @@ from kernel import (
     Tracing,
     Usage,
 )
-from kernel.ledger import approval_binding
-from kernel.openai_reply import decode_reply
-from kernel.sse import StreamedCompletion
-from replay.play import replay
-from replay.recording import load
+from kernel.model.openai_reply import decode_reply
+from kernel.model.sse import StreamedCompletion
+from kernel.stores.ledger import approval_binding
+from replay.play.play import replay
+from replay.play.recording import load
 from tests.helpers import act, calls, counting, finish, play
 
 
@@ -648,7 +648,7 @@ ENCODED: list[tuple[Any, Any]] = [
     ({"b", "a"}, ["a", "b"]),
     (float("nan"), {"$float": "nan"}),
     (cyclic(), {"a": 1, "self": {"$cycle": True}}),
-    (Usage, {"$repr": "<class 'kernel.messages.Usage'>"}),
+    (Usage, {"$repr": "<class 'kernel.record.messages.Usage'>"}),
     (ValueError("v"), {"$error": "ValueError", "message": "v"}),
 ]
 

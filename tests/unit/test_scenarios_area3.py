@@ -36,17 +36,17 @@ from kernel import (
     Tracing,
     Usage,
 )
-from kernel import semconv as sc
-from kernel.export import Limits, OtlpSink
-from kernel.export_http import destination
-from kernel.export_wire import CUT
-from kernel.otel_sdk import SdkSink
-from kernel.otlp import encode_span
-from kernel.otlp_json import decode_span
-from kernel.span import Event, Span
+from kernel.export.http import destination
+from kernel.export.sdk import SdkSink
+from kernel.export.sink import Limits, OtlpSink
+from kernel.export.wire import CUT
+from kernel.trace import semconv as sc
+from kernel.trace.otlp import encode_span
+from kernel.trace.otlp_json import decode_span
+from kernel.trace.span import Event, Span
 from replay.cli import main
-from replay.play import replay
-from replay.recording import load
+from replay.play.play import replay
+from replay.play.recording import load
 from tests.e2e.otlp_server import OtlpServer
 from tests.e2e.otlp_server import Reply as Answer
 from tests.e2e.servers import free_port

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kernel.schema import ABSENT, MAX_DEPTH, MAX_VIOLATIONS, ArgumentSchema, SchemaError, Violation
+from kernel.tools.schema import ABSENT, MAX_DEPTH, MAX_VIOLATIONS, ArgumentSchema, SchemaError, Violation
 
 ORDER = ArgumentSchema(
     {
@@ -334,6 +334,6 @@ def test_a_property_may_be_named_like_a_keyword() -> None:
 
 
 def test_importing_the_module_does_not_load_the_validator() -> None:
-    code = "import sys, kernel.schema; print('jsonschema_rs' in sys.modules)"
+    code = "import sys, kernel.tools.schema; print('jsonschema_rs' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"

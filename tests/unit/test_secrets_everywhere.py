@@ -14,15 +14,15 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from fixtures.record import CountingClock
 from kernel import Agent, Budget, ContextLimits, ModelError, ScriptedModel, ToolRegistry, Tracing, Usage
-from kernel.canonical import compact_json
-from kernel.export import Limits, OtlpSink
-from kernel.journal import journal_of
+from kernel.export.sink import Limits, OtlpSink
 from kernel.masking import PLACEHOLDER, Masker, by_regex, contains_placeholder
-from kernel.scrub import secrets_in, without_parts
-from kernel.span import Event, Span
+from kernel.record.canonical import compact_json
+from kernel.trace.journal import journal_of
+from kernel.trace.scrub import secrets_in, without_parts
+from kernel.trace.span import Event, Span
 from replay.cli import main
-from replay.play import replay
-from replay.recording import Recording, load
+from replay.play.play import replay
+from replay.play.recording import Recording, load
 from replay.suite.snapshot import snapshot_text
 from tests.e2e.otlp_server import OtlpServer, Reply
 from tests.helpers import act, finish, play, registry
@@ -249,7 +249,7 @@ def test_the_json_of_a_result_holds_no_secret_and_replays_as_same(name: str, pro
 def test_secrets_that_people_choose_cannot_be_tested_by_key_or_binding(tmp_path: Path) -> None:
     """The idempotency key and the approval's binding are made of the masked arguments: equal for different passwords of
     one placeholder, and no digest of the real ones."""
-    from kernel.ledger import approval_binding, idempotency_key
+    from kernel.stores.ledger import approval_binding, idempotency_key
 
     path = tmp_path / "run.trace.json"
     real = {"password": "correct horse"}

@@ -13,8 +13,8 @@ from uuid import UUID
 
 import pytest
 
-from kernel.schema import ArgumentSchema
-from kernel.signature import bind, binder, schema_of
+from kernel.tools.schema import ArgumentSchema
+from kernel.tools.signature import bind, binder, schema_of
 
 
 class Color(Enum):

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernel.spool import SUFFIX, Batch, Spool, waiting_elsewhere
+from kernel.export.spool import SUFFIX, Batch, Spool, waiting_elsewhere
 
 
 def record(number: int, size: int = 0) -> bytes:
@@ -119,7 +119,7 @@ def test_a_disk_that_fills_up_tears_no_record_and_loses_none(tmp_path: Path) -> 
     code = """
 import json, resource, signal, sys
 from pathlib import Path
-from kernel.spool import Spool
+from kernel.export.spool import Spool
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))
 spool = Spool(Path(sys.argv[1]))
@@ -210,7 +210,7 @@ def test_a_forked_child_does_not_see_the_parents_records(tmp_path: Path) -> None
     code = """
 import os, sys
 from pathlib import Path
-from kernel.spool import Spool
+from kernel.export.spool import Spool
 spool = Spool(Path(sys.argv[1]))
 spool.append([b"1\\n"])
 if os.fork() == 0:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernel.errors import ConfigError
-from kernel.texts import CATALOGUES, Texts, texts_for
+from kernel.record.texts import CATALOGUES, Texts, texts_for
 
 KEYS = sorted(CATALOGUES["en"])
 

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from kernel import Agent, ConfigError, Reply, ScriptedModel, ToolRegistry, Tracing
-from kernel import semconv as sc
 from kernel.ambient import outgoing_headers
-from kernel.span import CLIENT, ERROR, INTERNAL, Event, Span
-from replay.play import replay
-from replay.recording import load
+from kernel.trace import semconv as sc
+from kernel.trace.span import CLIENT, ERROR, INTERNAL, Event, Span
+from replay.play.play import replay
+from replay.play.recording import load
 from tests.helpers import act, calls, counting, finish, play
 
 

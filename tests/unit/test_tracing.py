@@ -25,14 +25,14 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ParentBased
 
 from kernel import Agent, ConfigError, Reply, ScriptedModel, ToolRegistry, Tracing, Usage
-from kernel import semconv as sc
 from kernel.ambient import outgoing_headers
-from kernel.export import Limits, OtlpSink
-from kernel.journal import JOURNAL_SUFFIX, SUFFIX, journal_of
-from kernel.span import Event, Span
-from kernel.tracing import tracing_from
-from replay.play import replay
-from replay.recording import load
+from kernel.export.sink import Limits, OtlpSink
+from kernel.trace import semconv as sc
+from kernel.trace.journal import JOURNAL_SUFFIX, SUFFIX, journal_of
+from kernel.trace.settings import tracing_from
+from kernel.trace.span import Event, Span
+from replay.play.play import replay
+from replay.play.recording import load
 from tests.e2e.otlp_server import OtlpServer
 from tests.helpers import act, calls, counting, finish, play, registry
 

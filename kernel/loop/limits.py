@@ -1,0 +1,175 @@
+"""Budgets of a run: reserved before each model call, settled after. Unknown usage or price is never read as zero."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+from kernel.errors import ConfigError
+from kernel.record.messages import Message, Reply, Usage
+from kernel.record.run import Budget, BudgetReading, ContextLimits, Guard, Price, StopReason
+
+TokenCounter = Callable[[str], int]
+_MESSAGE_OVERHEAD = 4
+
+
+def estimate_tokens(text: str) -> int:
+    """A rough count: one token a CJK character, else one for each four characters, rounded up."""
+    if text.isascii():
+        return (len(text) + 3) // 4
+    wide = sum(1 for c in text if "\u2e80" <= c <= "\u9fff" or "\uac00" <= c <= "\ud7af" or "\uf900" <= c <= "\ufaff")
+    return wide + (len(text) - wide + 3) // 4
+
+
+def message_tokens(message: Message, count: TokenCounter) -> int:
+    """Estimated tokens of a message with its calls."""
+    total = _MESSAGE_OVERHEAD + count(message.content)
+    for call in message.tool_calls:
+        total += count(call.name) + count(call.arguments)
+    return total
+
+
+class Spending:
+    """What a run has used, against what it may use."""
+
+    def __init__(self, budget: Budget, price: Price | None, count: TokenCounter = estimate_tokens) -> None:
+        self.budget = budget
+        self.price = price
+        self._count = count
+        self.prompt_tokens = 0
+        self.output_tokens = 0
+        self.cache_read_tokens = 0
+        self.cache_write_tokens = 0
+        self.reasoning_tokens = 0
+        self.cost_usd: float | None = 0.0 if price is not None else None
+        self.estimated = False
+        self.chats = 0
+
+    def reserve(self, prompt_tokens: int) -> StopReason | None:
+        """Whether a call of this estimated size may be made; the reason to stop where it may not."""
+        budget = self.budget
+        if budget.max_prompt_tokens is not None and self.prompt_tokens + prompt_tokens > budget.max_prompt_tokens:
+            return "token_budget"
+        if budget.max_cost_usd is not None and self.cost_usd is not None:
+            cost = self.cost_usd + self._cost(Usage(input_tokens=prompt_tokens, output_tokens=0))
+            if cost > budget.max_cost_usd:
+                return "cost_budget"
+        return None
+
+    def counted(self, reply: Reply, prompt_tokens: int) -> Reply:
+        """The reply with estimates, marked as such, for what the provider did not count: the record then holds what was
+        booked, also where a replay would count other text, because secrets in it were masked. Nearly always the same object.
+        """
+        usage = reply.usage
+        if usage.input_tokens is not None and usage.output_tokens is not None:
+            return reply
+        known = msgspec.structs.replace(
+            usage,
+            input_tokens=prompt_tokens if usage.input_tokens is None else usage.input_tokens,
+            output_tokens=self._reply_tokens(reply) if usage.output_tokens is None else usage.output_tokens,
+            estimated=True,
+        )
+        return msgspec.structs.replace(reply, usage=known)
+
+    def settle(self, reply: Reply | None, prompt_tokens: int) -> None:
+        """Book a call: by the provider's numbers, and by estimates where it gave none."""
+        usage = reply.usage if reply is not None else Usage()
+        estimated = usage.input_tokens is None or usage.output_tokens is None
+        input_tokens = prompt_tokens if usage.input_tokens is None else usage.input_tokens
+        output_tokens = usage.output_tokens
+        if output_tokens is None:
+            output_tokens = 0 if reply is None else self._reply_tokens(reply)
+        self.estimated = self.estimated or estimated or usage.estimated
+        self.prompt_tokens += input_tokens
+        self.output_tokens += output_tokens
+        self.cache_read_tokens += usage.cache_read_tokens or 0
+        self.cache_write_tokens += usage.cache_write_tokens or 0
+        self.reasoning_tokens += usage.reasoning_tokens or 0
+        if self.cost_usd is not None:
+            self.cost_usd += self._cost(
+                Usage(
+                    input_tokens=input_tokens,
+                    output_tokens=output_tokens,
+                    cache_read_tokens=usage.cache_read_tokens,
+                    cache_write_tokens=usage.cache_write_tokens,
+                )
+            )
+
+    def exceeded(self) -> StopReason | None:
+        """A budget that is used up by now."""
+        budget = self.budget
+        if budget.max_prompt_tokens is not None and self.prompt_tokens >= budget.max_prompt_tokens:
+            return "token_budget"
+        if budget.max_cost_usd is not None and self.cost_usd is not None and self.cost_usd >= budget.max_cost_usd:
+            return "cost_budget"
+        return None
+
+    def left_usd(self) -> float | None:
+        """Dollars left, or None where there is no cost limit or no price."""
+        if self.budget.max_cost_usd is None or self.cost_usd is None:
+            return None
+        return max(self.budget.max_cost_usd - self.cost_usd, 0.0)
+
+    def reading(self, elapsed_ns: int) -> BudgetReading:
+        return BudgetReading(
+            prompt_tokens=self.prompt_tokens,
+            output_tokens=self.output_tokens,
+            cost_usd=self.cost_usd,
+            elapsed_ns=elapsed_ns,
+            estimated=self.estimated,
+        )
+
+    def usage(self) -> Usage:
+        """Totals of the run."""
+        return Usage(
+            input_tokens=self.prompt_tokens,
+            output_tokens=self.output_tokens,
+            cache_read_tokens=self.cache_read_tokens or None,
+            cache_write_tokens=self.cache_write_tokens or None,
+            reasoning_tokens=self.reasoning_tokens or None,
+            estimated=self.estimated,
+        )
+
+    def _reply_tokens(self, reply: Reply) -> int:
+        text = self._count(reply.text) + (self._count(reply.reasoning) if reply.reasoning else 0)
+        return text + sum(self._count(c.name) + self._count(c.arguments) for c in reply.tool_calls)
+
+    def _cost(self, usage: Usage) -> float:
+        price = self.price
+        assert price is not None
+        read, write = usage.cache_read_tokens or 0, usage.cache_write_tokens or 0
+        plain = max((usage.input_tokens or 0) - read - write, 0)
+        read_price = price.input_usd if price.cache_read_usd is None else price.cache_read_usd
+        write_price = price.input_usd if price.cache_write_usd is None else price.cache_write_usd
+        total = plain * price.input_usd + read * read_price + write * write_price
+        return (total + (usage.output_tokens or 0) * price.output_usd) / 1_000_000
+
+
+def check_limits(budget: Budget, guard: Guard, context: ContextLimits) -> None:
+    """Refuse limits that cannot work. Raises `ConfigError`, which names the setting."""
+    for name, least in (("max_steps", 1), ("max_errors", 1), ("max_finish_refusals", 1), ("model_retries", 0)):
+        if getattr(budget, name) < least:
+            raise ConfigError(f"budget: {name} is {getattr(budget, name)}, it must be at least {least}")
+    for name in ("max_prompt_tokens", "max_cost_usd", "timeout_s", "max_output_tokens"):
+        value = getattr(budget, name)
+        if value is not None and not 0 < value < math.inf:
+            raise ConfigError(f"budget: {name} is {value}, it must be more than 0, or None for no limit")
+    for name, value, least in (
+        ("guard: window", guard.window, 1),
+        ("guard: max_warnings", guard.max_warnings, 1),
+        ("context: max_observation_chars", context.max_observation_chars, 100),
+        ("context: keep_steps", context.keep_steps, 1),
+    ):
+        if value < least:
+            raise ConfigError(f"{name} is {value}, it must be at least {least}")
+
+
+def check_prices(prices: Mapping[str, Price]) -> None:
+    """Refuse prices that are none. Raises `ConfigError`."""
+    for model, price in prices.items():
+        for name in price.__struct_fields__:
+            value = getattr(price, name)
+            if value is not None and not 0 <= value < math.inf:
+                raise ConfigError(f'prices: {name} of "{model}" is {value}, it must be 0 or more US dollars')

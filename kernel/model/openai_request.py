@@ -1,0 +1,111 @@
+"""A `Request` as the JSON body of a chat completions call. Pure, no I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from kernel.record.canonical import compact_json, parse_json
+from kernel.record.messages import Message, ModelParams, Request, ToolCall, ToolSpec
+
+
+def merged(params: ModelParams, defaults: ModelParams) -> ModelParams:
+    """`params`, and `defaults` where `params` says nothing; `extra` is merged key by key."""
+    return ModelParams(
+        model=params.model or defaults.model,
+        temperature=defaults.temperature if params.temperature is None else params.temperature,
+        top_p=defaults.top_p if params.top_p is None else params.top_p,
+        seed=defaults.seed if params.seed is None else params.seed,
+        max_output_tokens=defaults.max_output_tokens if params.max_output_tokens is None else params.max_output_tokens,
+        stop=params.stop or defaults.stop,
+        extra={**defaults.extra, **params.extra},
+    )
+
+
+def encode_request(request: Request, params: ModelParams, *, stream: bool, max_tokens_field: str) -> dict[str, Any]:
+    """The body of one call. `params` are the merged ones; their `extra` goes in last and wins."""
+    body: dict[str, Any] = {"model": params.model, "messages": encode_messages(request.messages)}
+    if request.tools:
+        body["tools"] = [_tool(spec) for spec in request.tools]
+    optional = {
+        "temperature": params.temperature,
+        "top_p": params.top_p,
+        "seed": params.seed,
+        max_tokens_field: params.max_output_tokens,
+        "stop": list(params.stop) or None,
+    }
+    body.update((name, value) for name, value in optional.items() if value is not None)
+    if stream:
+        body["stream"] = True
+        body["stream_options"] = {"include_usage": True}
+    body.update(params.extra)
+    return body
+
+
+def encode_messages(messages: Iterable[Message]) -> list[dict[str, Any]]:
+    """The messages as the provider takes them: every call of a turn has its own id, and each result names one of them.
+
+    Models leave ids out or use one twice; servers then refuse the history. Such ids are replaced, by place, in the call
+    and in its result alike.
+    """
+    encoded: list[dict[str, Any]] = []
+    waiting: list[
+        tuple[str, str]
+    ] = []  # (id the model gave, id sent), the calls of the last turn still without a result
+    for index, message in enumerate(messages):
+        if message.role == "tool":
+            encoded.append(
+                {"role": "tool", "tool_call_id": _answered(waiting, message.tool_call_id), "content": message.content}
+            )
+        elif message.role == "assistant" and message.tool_calls:
+            waiting = [
+                (call.id, _unique_id(message.tool_calls, index, place)) for place, call in enumerate(message.tool_calls)
+            ]
+            calls = [_sent_call(call, sent) for call, (_, sent) in zip(message.tool_calls, waiting, strict=True)]
+            encoded.append({"role": "assistant", "content": message.content or None, "tool_calls": calls})
+        else:
+            encoded.append({"role": message.role, "content": message.content})
+    return encoded
+
+
+def _unique_id(calls: Sequence[ToolCall], index: int, place: int) -> str:
+    own = calls[place].id
+    used_before = any(call.id == own for call in calls[:place])
+    return own if own and not used_before else f"call_{index}_{place}"
+
+
+def _answered(waiting: list[tuple[str, str]], given: str | None) -> str:
+    for place, (from_model, sent) in enumerate(waiting):
+        if given in (from_model, sent) or (not given and not from_model):
+            return waiting.pop(place)[1]
+    return given or ""
+
+
+def _sent_call(call: ToolCall, sent_id: str) -> dict[str, Any]:
+    return {
+        "id": sent_id,
+        "type": "function",
+        "function": {"name": call.name, "arguments": _valid_arguments(call.arguments)},
+    }
+
+
+def _valid_arguments(text: str) -> str:
+    """The arguments as the model wrote them, if they are a JSON object; else an object that holds the text.
+
+    Servers that render the history through a chat template parse this field, and refuse a request where it is broken.
+    """
+    try:
+        if isinstance(parse_json(text), dict):
+            return text
+    except ValueError:
+        pass
+    return compact_json({"malformed_arguments": text}) if text.strip() else "{}"
+
+
+def _tool(spec: ToolSpec) -> dict[str, Any]:
+    description = f"{spec.description}\nReturns: {spec.returns}" if spec.returns else spec.description
+    parameters = spec.parameters or {"type": "object", "properties": {}}
+    return {
+        "type": "function",
+        "function": {"name": spec.name, "description": description, "parameters": parameters},
+    }

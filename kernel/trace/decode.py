@@ -1,0 +1,336 @@
+"""Spans as a `Run`: the inverse of `kernel.trace.encode`, total over damaged traces; each damage found is a `Problem`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from typing import Any
+
+import msgspec
+
+from kernel.record.messages import ModelParams, Reply, Usage
+from kernel.record.run import (
+    GUARD_OK,
+    OUTCOMES,
+    STOP_REASONS,
+    Approval,
+    Attempt,
+    Budget,
+    BudgetReading,
+    Call,
+    CallRecord,
+    Chat,
+    ContextLimits,
+    Decision,
+    Guard,
+    GuardVerdict,
+    Mark,
+    Policy,
+    Run,
+    RunEnd,
+    RunHead,
+    Step,
+    StepMarks,
+    ToolFault,
+)
+from kernel.record.texts import replacement_problem
+from kernel.record.transcript import messages_after
+from kernel.trace import semconv as sc
+from kernel.trace.attributes import Problem, Reader
+from kernel.trace.encode import CONFIG_FIELDS, USAGE, attempts_digest
+from kernel.trace.genai import message_from_json, tool_from_json
+from kernel.trace.span import Span
+
+
+def decode_run(root: Span | None, spans: Iterable[Span]) -> tuple[Run, tuple[Problem, ...]]:
+    """One run from its root (None where it is lost) and the other spans of the run, in any order."""
+    problems: list[Problem] = []
+    steps: dict[int, Span] = {}
+    chats: dict[int, Span] = {}
+    calls: dict[int, list[Span]] = {}
+    for span in sorted(spans, key=lambda s: (s.start_ns, s.span_id)):
+        operation = span.attributes.get(sc.OPERATION)
+        index = span.attributes.get(sc.STEP_INDEX)
+        if not isinstance(index, int) or index < 1:
+            if sc.SEAL in span.attributes:
+                problems.append(_misplaced(span, 0, sc.STEP_INDEX, "the span no longer says which step it belongs to"))
+        elif operation == sc.EXECUTE_TOOL:
+            calls.setdefault(index, []).append(span)
+        elif operation is None or operation == sc.CHAT:
+            place = steps if operation is None else chats
+            if index in place:
+                message = f"step {index} has this span twice, the other is {place[index].span_id}: it is not read"
+                problems.append(_misplaced(span, index, sc.STEP_INDEX, message))
+            else:
+                place[index] = span
+        elif sc.SEAL in span.attributes:
+            problems.append(_misplaced(span, index, sc.OPERATION, f"{operation!r} is no part of a step"))
+    head, end, mark = _decode_root(root, problems)
+    done: list[Step] = []
+    marks: list[StepMarks] = []
+    previous: Step | None = None
+    for index in sorted({*steps, *chats, *calls}):
+        step, step_marks = _decode_step(
+            index, steps.get(index), chats.get(index), calls.get(index, []), head, previous, problems
+        )
+        done.append(step)
+        marks.append(step_marks)
+        previous = step
+    _check_complete(end, done, mark, problems)
+    return Run(head=head, steps=tuple(done), end=end, mark=mark, marks=tuple(marks)), tuple(problems)
+
+
+def _misplaced(span: Span, step: int, attribute: str, message: str) -> Problem:
+    return Problem(kind="missing", step=step, span_id=span.span_id, attribute=attribute, message=message)
+
+
+def _check_complete(end: RunEnd | None, steps: list[Step], mark: Mark, problems: list[Problem]) -> None:
+    counted = [step.index for step in steps]
+    gaps = [(a + 1, b - 1) for a, b in pairwise([0, *counted]) if b - a > 1]
+    if gaps:
+        lost = ", ".join(f"{first}" if first == last else f"{first} to {last}" for first, last in gaps)
+        message = f"steps {lost} are missing from the trace"
+        problems.append(Problem(kind="missing", step=gaps[0][0], span_id="", attribute="step", message=message))
+    if end is None:
+        return
+    calls = sum(len(step.calls) for step in steps)
+    chats = sum(step.chat is not None for step in steps)
+    for name, recorded, found in (
+        (sc.STEPS, end.steps, len(steps)),
+        (sc.TOOL_CALLS, end.tool_calls, calls),
+        (sc.MODEL_CALLS, end.model_calls, chats),
+    ):
+        if recorded != found:
+            message = f"the run counted {recorded}, the trace holds {found}: spans are missing or added"
+            problems.append(Problem(kind="missing", step=0, span_id=mark.span_id, attribute=name, message=message))
+
+
+def _decode_root(root: Span | None, problems: list[Problem]) -> tuple[RunHead, RunEnd | None, Mark]:
+    if root is None:
+        message = "the root span of the run is not in the file: the run was cut short, or its spans were split"
+        problems.append(Problem(kind="missing", step=0, span_id="", attribute=sc.INVOKE_AGENT, message=message))
+        return RunHead(agent="", task="", run_id="", absent=("root",)), None, Mark()
+    read = Reader(problems, root, 0)
+    if root.end_ns is not None:
+        read.sealed()
+    head = _decode_head(read)
+    mark = Mark(span_id=root.span_id, start_ns=root.start_ns, end_ns=root.end_ns)
+    stop = read.value(sc.STOP_REASON, str)
+    if stop is None:
+        return head, None, mark
+    read.closed(sc.STOP_REASON, stop, STOP_REASONS)
+    answer = read.json(sc.OUTPUT_MESSAGES, None, None, lambda data: message_from_json(data[0]).content)
+    end = RunEnd(
+        ok=bool(read.value(sc.OK, bool)),
+        stop_reason=stop,  # type: ignore[arg-type]
+        answer=answer,
+        detail=read.text(sc.DETAIL),
+        usage=_decode_usage(read),
+        cost_usd=read.value(sc.COST, float),
+        steps=read.value(sc.STEPS, int) or 0,
+        model_calls=read.value(sc.MODEL_CALLS, int) or 0,
+        tool_calls=read.value(sc.TOOL_CALLS, int) or 0,
+        alive=tuple(read.json(sc.ALIVE, list[str], [])),
+    )
+    return head, end, mark
+
+
+def _decode_head(read: Reader) -> RunHead:
+    params = ModelParams(
+        model=read.text(sc.REQUEST_MODEL),
+        temperature=read.value(sc.REQUEST_TEMPERATURE, float),
+        top_p=read.value(sc.REQUEST_TOP_P, float),
+        seed=read.value(sc.REQUEST_SEED, int),
+        max_output_tokens=read.value(sc.REQUEST_MAX_TOKENS, int),
+        stop=tuple(read.json(sc.REQUEST_STOP, list[str], [])),
+        extra=read.json(sc.PARAMS, dict[str, Any], {}),
+    )
+    config: dict[str, Any] = read.json(sc.CONFIG, dict[str, Any], {})
+    head = RunHead(
+        agent=read.text(sc.AGENT_NAME),
+        task=read.json(sc.INPUT_MESSAGES, None, "", lambda data: message_from_json(data[0]).content),
+        run_id=read.text(sc.RUN_ID),
+        system=read.json(sc.SYSTEM_INSTRUCTIONS, None, "", lambda data: "".join(p["content"] for p in data)),
+        provider=read.text(sc.PROVIDER),
+        params=params,
+        tools=read.json(sc.TOOL_DEFINITIONS, None, (), lambda data: tuple(tool_from_json(t) for t in data)),
+        budget=read.json(sc.BUDGET, Budget, Budget()),
+        guard=read.json(sc.GUARD, Guard, Guard()),
+        policy=read.json(sc.POLICY, Policy, Policy()),
+        context=read.json(sc.CONTEXT, ContextLimits, ContextLimits()),
+        conversation_id=read.value(sc.CONVERSATION_ID, str),
+        turn=read.value(sc.TURN, int) or 1,
+    )
+    if not config:
+        return head
+    try:
+        known = msgspec.convert(
+            {**{f: config[f] for f in CONFIG_FIELDS if f in config}, "agent": "", "task": "", "run_id": ""}, RunHead
+        )
+    except msgspec.ValidationError as error:
+        read.problem("unreadable", sc.CONFIG, f"cannot be read: {error}")
+        return head
+    texts = {key: text for key, text in known.texts.items() if replacement_problem(key, text) is None}
+    if len(texts) != len(known.texts):
+        lost = next(key for key in known.texts if key not in texts)
+        read.problem("unreadable", sc.CONFIG, f"the text {lost!r} cannot be used here, the kernel's own stands for it")
+        known = msgspec.structs.replace(known, texts=texts)
+    return msgspec.structs.replace(head, **{f: getattr(known, f) for f in CONFIG_FIELDS if f in config})
+
+
+def _decode_usage(read: Reader) -> Usage:
+    values = [read.value(name, int) for name, _ in USAGE]
+    estimated = bool(read.value(sc.ESTIMATED, bool))
+    return Usage(
+        input_tokens=values[0],
+        output_tokens=values[1],
+        cache_read_tokens=values[2],
+        cache_write_tokens=values[3],
+        reasoning_tokens=values[4],
+        estimated=estimated,
+    )
+
+
+def _decode_step(
+    index: int,
+    span: Span | None,
+    chat_span: Span | None,
+    call_spans: list[Span],
+    head: RunHead,
+    previous: Step | None,
+    problems: list[Problem],
+) -> tuple[Step, StepMarks]:
+    chat, chat_mark = None, None
+    if chat_span is not None:
+        chat = _decode_chat(Reader(problems, chat_span, index), chat_span, head, previous)
+        chat_mark = _mark(chat_span)
+    call_spans.sort(key=_position)
+    for position, call_span in enumerate(call_spans):
+        if call_span.attributes.get(sc.POSITION) != position:
+            message = f"the call is number {position} of its step here: others are missing, added or changed"
+            problems.append(_misplaced(call_span, index, sc.POSITION, message))
+    records = tuple(_decode_call(Reader(problems, s, index), s) for s in call_spans)
+    step = Step(index=index, chat=chat, calls=records)
+    mark = Mark()
+    if span is None:
+        message = "the step's own span is missing: the run was cut short, or spans were lost"
+        problems.append(Problem(kind="missing", step=index, span_id="", attribute=sc.STEP, message=message))
+    else:
+        mark = _mark(span)
+        if span.end_ns is not None:
+            step = _decode_step_end(Reader(problems, span, index), step, records)
+    return step, StepMarks(step=mark, chat=chat_mark, calls=tuple(_mark(s) for s in call_spans))
+
+
+def _position(span: Span) -> int:
+    position = span.attributes.get(sc.POSITION)
+    return position if isinstance(position, int) else 0
+
+
+def _mark(span: Span) -> Mark:
+    return Mark(span_id=span.span_id, start_ns=span.start_ns, end_ns=span.end_ns)
+
+
+def _decode_step_end(read: Reader, step: Step, records: tuple[CallRecord, ...]) -> Step:
+    read.sealed()
+    decision = read.json(sc.DECISION, Decision, None)
+    if decision is not None and not read.value(sc.DECIDED_CALLS, bool) and records:
+        decision = msgspec.structs.replace(decision, calls=tuple(r.call for r in records))
+    records = _with(records, "shown", read.json(sc.SHOWN, list[str | None], []))
+    records = _with(records, "artifact", read.json(sc.ARTIFACTS, list[str | None], []))
+    records = _with(records, "fixed", read.json(sc.FIXED, list[bool], []))
+    return Step(
+        index=step.index,
+        chat=step.chat,
+        decision=decision,
+        calls=records,
+        guard=read.json(sc.GUARD_DETAIL, GuardVerdict, GUARD_OK),
+        feedback=read.value(sc.FEEDBACK, str),
+        refusal=read.value(sc.REFUSAL, str),
+        errors=read.value(sc.ERRORS, int) or 0,
+        masked_tokens=read.value(sc.MASKED_TOKENS, int) or 0,
+        budget=read.json(sc.BUDGET_AFTER, BudgetReading, None),
+    )
+
+
+def _with(records: tuple[CallRecord, ...], field: str, values: Sequence[str | bool | None]) -> tuple[CallRecord, ...]:
+    if not values or len(values) != len(records):
+        return records
+    return tuple(
+        msgspec.structs.replace(record, **{field: value}) if value is not None else record
+        for record, value in zip(records, values, strict=True)
+    )
+
+
+def _decode_chat(read: Reader, span: Span, head: RunHead, previous: Step | None) -> Chat:
+    stored = read.json(sc.INPUT_MESSAGES, None, (), lambda data: tuple(message_from_json(m) for m in data))
+    if previous is not None and read.value(sc.CARRIED, int) is None:
+        stored = messages_after(previous, head) + stored
+    chat = Chat(
+        kept=read.value(sc.KEPT, int) or 0,
+        new=stored,
+        digest=read.text(sc.DIGEST),
+        condensed=read.value(sc.CONDENSED, int) or 0,
+    )
+    if span.end_ns is None:
+        return chat
+    read.sealed()
+    attempts = []
+    for event in span.events:
+        if event.name == sc.ATTEMPT_EVENT:
+            number = event.attributes.get(sc.ATTEMPT_NUMBER, 0)
+            try:
+                attempts.append((number, msgspec.json.decode(event.attributes[sc.ATTEMPT], type=Attempt)))
+            except (KeyError, TypeError, msgspec.MsgspecError) as error:
+                read.problem("unreadable", sc.ATTEMPT_EVENT, f"attempt {number} cannot be read: {error}")
+    attempts.sort(key=lambda pair: pair[0])
+    kept = tuple(attempt for _, attempt in attempts)
+    recorded = read.value(sc.ATTEMPTS, str)
+    if recorded != (attempts_digest(kept) if kept else None):
+        read.problem("changed", sc.ATTEMPTS, f"the events of failed attempts are not as recorded; {len(kept)} are here")
+    reply = read.json(sc.OUTPUT_MESSAGES, None, None, lambda data: _reply(read, data[0]))
+    return msgspec.structs.replace(chat, reply=reply, attempts=kept)
+
+
+def _reply(read: Reader, data: dict[str, Any]) -> Reply:
+    message = message_from_json(data)
+    more: dict[str, Any] = read.json(sc.REPLY, dict[str, Any], {})
+    return Reply(
+        text=message.content,
+        tool_calls=message.tool_calls,
+        reasoning=message.reasoning,
+        finish_reason=data.get("finish_reason"),
+        refusal=more.get("refusal"),
+        usage=_decode_usage(read),
+        model=read.value(sc.RESPONSE_MODEL, str),
+        response_id=read.value(sc.RESPONSE_ID, str),
+    )
+
+
+def _decode_call(read: Reader, span: Span) -> CallRecord:
+    args: Any = read.json(sc.TOOL_ARGUMENTS, None, {}, lambda data: data)
+    call = Call(
+        name=read.text(sc.TOOL_NAME), args=args if isinstance(args, dict) else {"": args}, id=read.text(sc.TOOL_CALL_ID)
+    )
+    if sc.CALL_READ in span.attributes:
+        more = read.json(sc.CALL_READ, Call, Call(name=""), lambda d: msgspec.convert({**d, "name": ""}, Call))
+        call = msgspec.structs.replace(
+            call, raw=more.raw, repaired=more.repaired, coerced=more.coerced, fault=more.fault
+        )
+    if span.end_ns is None:
+        return CallRecord(call=call, outcome="unknown_outcome")
+    read.sealed()
+    result: Any = span.attributes.get(sc.TOOL_RESULT)
+    if read.text(sc.RESULT_TYPE) == "json":
+        result = read.json(sc.TOOL_RESULT, None, None, lambda data: data)
+    error = read.value(sc.ERROR_TYPE, str)
+    read.closed(sc.OUTCOME, read.text(sc.OUTCOME), OUTCOMES)
+    return CallRecord(
+        call=call,
+        outcome=read.text(sc.OUTCOME) or "unknown_outcome",  # type: ignore[arg-type]
+        result=result,
+        error=None if error is None else ToolFault(type=error, message=read.text(sc.ERROR_MESSAGE)),
+        key=read.value(sc.IDEMPOTENCY_KEY, str),
+        approval=read.json(sc.APPROVAL, Approval, None),
+        served_by=read.value(sc.SERVED_BY, str),
+    )

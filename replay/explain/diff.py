@@ -1,0 +1,238 @@
+"""Compare two recordings: steps are aligned first, then compared at every seam; one added step is one difference."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from difflib import SequenceMatcher
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from kernel.record.canonical import canonical_json
+from kernel.record.run import Run, Step
+from replay.play.compare import compare
+from replay.play.divergence import Divergence, differences
+from replay.play.recording import Recording
+from replay.report.contrast import contrast
+from replay.report.literal import line, literal
+from replay.report.render import View, arguments, title
+
+_MOMENTARY = ("/elapsed_ns", "/id", "/key", "/token")
+"""Where two live runs always differ: times, ids that providers make up, and what is derived from the run's own id."""
+
+_IDENTITY = ("run_id", "conversation_id", "turn", "masked", "resumes", "source", "absent")
+_SHOWN_PER_STEP = 4
+
+
+class Pair(Struct, frozen=True, kw_only=True):
+    """Two steps that belong together, or one that only one side has. Indexes count from 1, 0 is none."""
+
+    turn: int
+    a: int
+    b: int
+    summary: str
+    differences: tuple[Divergence, ...] = ()
+
+    @property
+    def equal(self) -> bool:
+        return bool(self.a and self.b) and not self.differences
+
+
+class Diff(Struct, frozen=True, kw_only=True):
+    """How two recordings differ: in their settings, step by step, and in their ends."""
+
+    a: Recording
+    b: Recording
+    settings: tuple[tuple[str, Any, Any], ...]
+    pairs: tuple[Pair, ...]
+    ends: tuple[Divergence, ...]
+
+    @property
+    def same(self) -> bool:
+        return not self.settings and not self.ends and all(pair.equal for pair in self.pairs)
+
+
+def diff(a: Recording, b: Recording) -> Diff:
+    """Compare two recordings turn by turn. Ids, times and what a provider makes up do not count."""
+    settings: list[tuple[str, Any, Any]] = []
+    pairs: list[Pair] = []
+    ends: list[Divergence] = []
+    for turn in range(max(len(a.runs), len(b.runs))):
+        one = a.runs[turn].run if turn < len(a.runs) else None
+        other = b.runs[turn].run if turn < len(b.runs) else None
+        if one is None or other is None:
+            pairs.extend(_one_sided(one, other, turn + 1))
+            continue
+        settings.extend(differences(_settings(one), _settings(other), f"/turns/{turn + 1}" if turn else ""))
+        pairs.extend(_pairs(one, other, turn + 1))
+        ends.extend(_ends(one, other, turn + 1))
+    return Diff(a=a, b=b, settings=tuple(settings), pairs=tuple(pairs), ends=tuple(ends))
+
+
+def _settings(run: Run) -> dict[str, Any]:
+    plain: dict[str, Any] = {
+        name: msgspec.to_builtins(getattr(run.head, name))
+        for name in run.head.__struct_fields__
+        if name not in _IDENTITY
+    }
+    plain["tools"] = {tool["name"]: tool for tool in plain["tools"]}
+    return plain
+
+
+def _one_sided(one: Run | None, other: Run | None, turn: int) -> Iterator[Pair]:
+    for step in one.steps if one is not None else ():
+        yield Pair(turn=turn, a=step.index, b=0, summary=_summary(step))
+    for step in other.steps if other is not None else ():
+        yield Pair(turn=turn, a=0, b=step.index, summary=_summary(step))
+
+
+def _pairs(one: Run, other: Run, turn: int) -> Iterator[Pair]:
+    """Steps in aligned order: equal actions belong together, then what stands in the same place."""
+    matcher = SequenceMatcher(None, [_action(s) for s in one.steps], [_action(s) for s in other.steps], autojunk=False)
+    for _, a_from, a_to, b_from, b_to in matcher.get_opcodes():
+        for at in range(max(a_to - a_from, b_to - b_from)):
+            left = one.steps[a_from + at] if a_from + at < a_to else None
+            right = other.steps[b_from + at] if b_from + at < b_to else None
+            yield _pair(one, other, left, right, turn)
+
+
+def _pair(one: Run, other: Run, left: Step | None, right: Step | None, turn: int) -> Pair:
+    if left is None or right is None:
+        step = left or right
+        assert step is not None
+        return Pair(turn=turn, a=left.index if left else 0, b=right.index if right else 0, summary=_summary(step))
+    found: tuple[Divergence, ...] = ()
+    if left != right:
+        marks = one.marks[left.index - 1 : left.index] if left.index <= len(one.marks) else ()
+        was = Run(head=one.head, steps=(left,), marks=marks)
+        now = Run(head=other.head, steps=(right,))
+        found = tuple(msgspec.structs.replace(d, step=left.index) for d in compare(was, now, turn=turn) if _counts(d))
+    return Pair(turn=turn, a=left.index, b=right.index, summary=_summary(left), differences=found)
+
+
+def _counts(divergence: Divergence) -> bool:
+    """Requests follow from settings, replies and results, each of which is compared where it arises."""
+    return divergence.kind not in ("request", "budget") and not divergence.path.endswith(_MOMENTARY)
+
+
+def _action(step: Step) -> str:
+    """What a step did, as one text: equal texts are aligned."""
+    decision = step.decision
+    if decision is None:
+        return "open"
+    calls = [(record.call.name, canonical_json(record.call.args)) for record in step.calls]
+    return canonical_json([decision.kind, calls])
+
+
+def _summary(step: Step) -> str:
+    """What a step did, harmless, on one line."""
+    decision = step.decision
+    if decision is None:
+        return "cut short"
+    if step.calls:
+        return "; ".join(f"{literal(record.call.name)}({arguments(record.call)[:200]})" for record in step.calls)
+    return line(decision.answer or "", 200) if decision.kind == "finish" else decision.kind
+
+
+def _ends(one: Run, other: Run, turn: int) -> Iterator[Divergence]:
+    bare = [msgspec.structs.replace(run, steps=(), marks=()) for run in (one, other)]
+    for divergence in compare(bare[0], bare[1], turn=turn):
+        if _counts(divergence):
+            yield msgspec.structs.replace(divergence, step=0)
+    if (one.end is None) != (other.end is None):
+        words = ["cut short" if run.end is None else run.end.stop_reason for run in (one, other)]
+        yield Divergence(
+            step=0, kind="stop", path="/stop_reason", recorded=words[0], observed=words[1],
+            span_id=one.mark.span_id, cause="file", turn=turn,
+        )  # fmt: skip
+
+
+def diff_document(diff: Diff) -> dict[str, Any]:
+    """The comparison as JSON."""
+    return {
+        "a": {"trace_id": diff.a.trace_id, "file": diff.a.file},
+        "b": {"trace_id": diff.b.trace_id, "file": diff.b.file},
+        "same": diff.same,
+        "settings": [{"path": path, "a": one, "b": other} for path, one, other in diff.settings],
+        "steps": [
+            {"turn": pair.turn, "a": pair.a or None, "b": pair.b or None, "summary": pair.summary,
+             "differences": [_plain(d) for d in pair.differences]}
+            for pair in diff.pairs
+        ],
+        "ends": [_plain(d) for d in diff.ends],
+    }  # fmt: skip
+
+
+def _plain(divergence: Divergence) -> dict[str, Any]:
+    return {"kind": divergence.kind, "path": divergence.path, "a": divergence.recorded, "b": divergence.observed}
+
+
+def diff_lines(diff: Diff, view: View) -> Iterator[str]:
+    """The comparison as text. Runs of equal steps are one line."""
+    paint = view.paint
+    for name, recording in (("A", diff.a), ("B", diff.b)):
+        yield f"{paint('strong', name)}  {title(recording, view)}"
+    yield ""
+    limit = len(diff.settings) if view.verbose else 6
+    for path, one, other in diff.settings[:limit]:
+        yield f"≠ settings {literal(path)}"
+        yield from _sides(one, other, view)
+    if len(diff.settings) > limit:
+        yield paint("quiet", f"  ⋮ {len(diff.settings) - limit} more settings differ (--verbose)")
+    equal: list[Pair] = []
+    for pair in diff.pairs:
+        if pair.equal and not view.verbose:
+            equal.append(pair)
+            continue
+        yield from _equal(equal, view)
+        equal = []
+        yield from _pair_lines(pair, view, several=len(diff.a.runs) > 1)
+    yield from _equal(equal, view)
+    for divergence in diff.ends:
+        yield f"≠ end {divergence.kind} {literal(divergence.path)}"
+        yield from _sides(divergence.recorded, divergence.observed, view)
+    yield ""
+    if diff.same:
+        yield f"{paint('good', 'SAME')}  settings, steps and ends are equal; ids, times and usage were not compared"
+    else:
+        changed = sum(bool(pair.a and pair.b and pair.differences) for pair in diff.pairs)
+        only = [sum(not pair.b for pair in diff.pairs), sum(not pair.a for pair in diff.pairs)]
+        yield (
+            f"{paint('bad', 'DIFFERENT')}  settings: {len(diff.settings)}; steps: {changed} changed, "
+            f"{only[0]} only in A, {only[1]} only in B; ends: {len(diff.ends)}"
+        )
+
+
+def _equal(pairs: Sequence[Pair], view: View) -> Iterator[str]:
+    if pairs:
+        first, last = pairs[0], pairs[-1]
+        names = f"step {first.a}" if first is last else f"steps {first.a}-{last.a}"
+        other = "" if first.a == first.b else f" (in B from {first.b})"
+        yield view.paint("quiet", f"= {names}{other}")
+
+
+def _pair_lines(pair: Pair, view: View, *, several: bool) -> Iterator[str]:
+    turn = f"turn {pair.turn} " if several else ""
+    room = max(20, view.columns - 24)
+    if not pair.b:
+        yield view.paint("bad", f"- {turn}step {pair.a} only in A") + f"  {line(pair.summary, room)}"
+    elif not pair.a:
+        yield view.paint("good", f"+ {turn}step {pair.b} only in B") + f"  {line(pair.summary, room)}"
+    else:
+        sign = "=" if pair.equal else "≠"
+        yield f"{sign} {turn}step {pair.a} / {pair.b}  {line(pair.summary, room)}"
+        limit = len(pair.differences) if view.verbose else _SHOWN_PER_STEP
+        for divergence in pair.differences[:limit]:
+            yield f"    {divergence.kind} {literal(divergence.path)}"
+            yield from _sides(divergence.recorded, divergence.observed, view)
+        if len(pair.differences) > limit:
+            yield view.paint("quiet", f"    ⋮ {len(pair.differences) - limit} more (--verbose)")
+
+
+def _sides(one: Any, other: Any, view: View) -> Iterator[str]:
+    left, right, remark = contrast(one, other, max(20, view.columns - 8))
+    yield f"    {view.paint('bad', 'A')}  {left}"
+    yield f"    {view.paint('good', 'B')}  {right}"
+    if remark:
+        yield f"       ({remark})"

@@ -1,0 +1,278 @@
+"""Compare a recorded run with its replay at every seam, step by step. A difference is a value; equal steps cost nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from kernel.record.messages import ToolSpec
+from kernel.record.run import BudgetReading, CallRecord, Chat, Run, Step, StepMarks
+from kernel.trace.codec import Problem
+from replay.play.divergence import ABSENT, Divergence, Kind, differences
+
+_MAX_PER_PLACE = 5
+_plain = msgspec.to_builtins
+
+
+def compare(recorded: Run, observed: Run, *, turn: int = 1, from_recording: bool = True) -> list[Divergence]:
+    """All differences between two runs, in order of step and seam. O(steps) where they are equal.
+
+    `from_recording` tells that the head was taken from the recording; else today's tools and parameters are compared too.
+    """
+    found: list[Divergence] = []
+    if not from_recording:
+        found.extend(_heads(recorded, observed, turn))
+    pairs = zip(recorded.steps, observed.steps, strict=False)
+    for index, (was, now) in enumerate(pairs):
+        if was == now:
+            continue
+        marks = recorded.marks[index] if index < len(recorded.marks) else None
+        cut = recorded.end is None and index == len(recorded.steps) - 1
+        found.extend(_steps(was, now, marks, turn, cut))
+    found.extend(_ends(recorded, observed, turn))
+    return found
+
+
+def content_divergences(problems: Sequence[Problem], turn: int) -> list[Divergence]:
+    """What was changed, cut or lost in the file since it was recorded, as differences."""
+    return [
+        Divergence(
+            step=problem.step,
+            kind="missing" if problem.kind == "missing" else "content",
+            path=f"/{problem.attribute}",
+            recorded="as recorded",
+            observed=problem.message,
+            span_id=problem.span_id,
+            cause="file",
+            turn=turn,
+        )
+        for problem in problems
+    ]
+
+
+def _heads(recorded: Run, observed: Run, turn: int) -> Iterator[Divergence]:
+    """Tools and parameters of the requests, which stand in the head."""
+    span = recorded.mark.span_id
+
+    def at(path: str, one: Any, other: Any, cause: str) -> Divergence:
+        return Divergence(
+            step=1, kind="request", path=path, recorded=one, observed=other, span_id=span, cause=cause, turn=turn
+        )
+
+    was = {tool.name: _seen(tool) for tool in recorded.head.tools}
+    now = {tool.name: _seen(tool) for tool in observed.head.tools}
+    for path, one, other in differences(was, now, "/tools"):
+        yield at(path, one, other, "tool schema")
+    if list(was) != list(now) and set(was) == set(now):
+        yield at("/tools", list(was), list(now), "tool schema")
+    for path, one, other in differences(_plain(recorded.head.params), _plain(observed.head.params), "/params"):
+        yield at(path, one, other, "parameters")
+
+
+def _seen(tool: ToolSpec) -> dict[str, Any]:
+    return {"description": tool.description, "parameters": tool.parameters, "returns": tool.returns}
+
+
+def _steps(was: Step, now: Step, marks: StepMarks | None, turn: int, cut: bool) -> Iterator[Divergence]:
+    """One step, in the order of its seams. Of a step that was cut short only what was recorded is compared."""
+    step_span = marks.step.span_id if marks is not None else ""
+    chat_span = marks.chat.span_id if marks is not None and marks.chat is not None else step_span
+
+    def each(kind: Kind, path: str, one: Any, other: Any, span: str, cause: str) -> Iterator[Divergence]:
+        for count, (place, left, right) in enumerate(differences(one, other, path)):
+            if count >= _MAX_PER_PLACE:
+                return
+            yield Divergence(
+                step=was.index,
+                kind=kind,
+                path=place,
+                recorded=left,
+                observed=right,
+                span_id=span,
+                cause=_cause(cause, kind, place),
+                turn=turn,
+            )
+
+    yield from _requests(was, now, chat_span, turn)
+    unfinished = cut and was.decision is None
+    if unfinished and (was.chat is None or was.chat.reply is None):
+        return
+    if was.chat is not None and now.chat is not None and was.chat.attempts != now.chat.attempts:
+        yield from each(
+            "attempt", "/attempts", _plain(was.chat.attempts), _plain(now.chat.attempts), chat_span, "budget"
+        )
+    if not unfinished:
+        yield from each("decision", "", _decision(was), _decision(now), step_span, "parser")
+    spans = [mark.span_id for mark in marks.calls] if marks is not None else []
+    for position in range(max(len(was.calls), 0 if unfinished else len(now.calls))):
+        left = was.calls[position] if position < len(was.calls) else None
+        right = now.calls[position] if position < len(now.calls) else None
+        span = spans[position] if position < len(spans) else step_span
+        prefix = "" if max(len(was.calls), len(now.calls)) == 1 else f"/{position}"
+        for kind, path, one, other, cause in _calls(left, right):
+            yield from each(kind, prefix + path, one, other, span, cause)
+    if unfinished:
+        return
+    if was.guard != now.guard:
+        yield from each("guard", "", _plain(was.guard), _plain(now.guard), step_span, "guard")
+    yield from each("feedback", "/refusal", was.refusal, now.refusal, step_span, "finish check")
+    yield from each("feedback", "", was.feedback, now.feedback, step_span, "texts")
+    yield from each("budget", "/errors", was.errors, now.errors, step_span, "budget")
+    if was.budget != now.budget:
+        yield from each("budget", "", _budget(was.budget), _budget(now.budget), step_span, "budget")
+
+
+def _requests(was: Step, now: Step, span: str, turn: int) -> Iterator[Divergence]:
+    one, other = was.chat, now.chat
+    if one is None or other is None:
+        if one is not other:
+            left, right = ("a model call" if chat is not None else ABSENT for chat in (one, other))
+            yield Divergence(
+                step=was.index, kind="missing", path="/chat", recorded=left, observed=right, span_id=span,
+                cause="budget", turn=turn,
+            )  # fmt: skip
+        return
+    count = 0
+    for path, left, right in _messages(one, other):
+        count += 1
+        if count > _MAX_PER_PLACE:
+            return
+        yield Divergence(
+            step=was.index, kind="request", path=path, recorded=left, observed=right, span_id=span,
+            cause=_message_cause(path, one, other), turn=turn,
+        )  # fmt: skip
+    if not count and one.digest and other.digest and one.digest != other.digest:
+        yield Divergence(
+            step=was.index, kind="request", path="/digest", recorded=one.digest, observed=other.digest, span_id=span,
+            cause="prompt", turn=turn,
+        )  # fmt: skip
+
+
+def _messages(one: Chat, other: Chat) -> Iterator[tuple[str, Any, Any]]:
+    if one.kept != other.kept:
+        yield "/kept", one.kept, other.kept
+        return
+    if one.condensed != other.condensed:
+        yield "/condensed", one.condensed, other.condensed
+    for index in range(max(len(one.new), len(other.new))):
+        left = one.new[index] if index < len(one.new) else None
+        right = other.new[index] if index < len(other.new) else None
+        if left == right:
+            continue
+        place = f"/messages/{one.kept + index}"
+        if left is None or right is None:
+            yield place, ABSENT if left is None else _plain(left), ABSENT if right is None else _plain(right)
+        else:
+            yield from differences(_plain(left), _plain(right), place)
+
+
+def _message_cause(path: str, chat: Chat, now: Chat) -> str:
+    parts = path.split("/")
+    if len(parts) > 2 and parts[1] == "messages" and parts[2].isdigit():
+        position = int(parts[2]) - chat.kept
+        if any(0 <= position < len(one.new) and one.new[position].role == "system" for one in (chat, now)):
+            return "prompt"
+        return "task" if chat.kept == 0 and position <= 1 else "observation"
+    return "condensing"
+
+
+def _decision(step: Step) -> Any:
+    """A decision without the calls, which are compared one by one."""
+    if step.decision is None:
+        return None
+    return _plain(msgspec.structs.replace(step.decision, calls=()))
+
+
+def _calls(was: CallRecord | None, now: CallRecord | None) -> Iterator[tuple[Kind, str, Any, Any, str]]:
+    if was is None or now is None:
+        left, right = (ABSENT if record is None else _brief(record) for record in (was, now))
+        yield "call", "", left, right, "parser"
+        return
+    if was == now:
+        return
+    yield "call", "/tool", was.call.name, now.call.name, "parser"
+    yield "call", "/args", was.call.args, now.call.args, "arguments"
+    yield "call", "/fault", _plain(was.call.fault), _plain(now.call.fault), "tool schema"
+    yield "call", "/coerced", list(was.call.coerced), list(now.call.coerced), "tool schema"
+    yield "call", "/repaired", was.call.repaired, now.call.repaired, "parser"
+    yield "call", "/outcome", was.outcome, now.outcome, _outcome_cause(was.outcome, now.outcome)
+    yield "call", "/served_by", was.served_by, now.served_by, "guard"
+    yield "call", "/approval", _plain(was.approval), _plain(now.approval), "approval"
+    yield "call", "/key", was.key, now.key, "arguments"
+    yield "result", "/result", was.result, now.result, "arguments"
+    yield "result", "/error", _plain(was.error), _plain(now.error), "tool"
+    yield "observation", "/shown", was.shown, now.shown, "truncation"
+    yield "observation", "/artifact", was.artifact, now.artifact, "truncation"
+
+
+def _outcome_cause(was: str, now: str) -> str:
+    for outcome in (now, was):
+        if outcome in ("unknown_tool", "bad_args"):
+            return "tool schema"
+        if outcome == "denied":
+            return "policy"
+        if outcome == "duplicate":
+            return "guard"
+    return "tool"
+
+
+def _brief(record: CallRecord) -> dict[str, Any]:
+    return {"tool": record.call.name, "args": record.call.args, "outcome": record.outcome}
+
+
+def _budget(reading: BudgetReading | None) -> Any:
+    return None if reading is None else _plain(reading)
+
+
+def _ends(recorded: Run, observed: Run, turn: int) -> Iterator[Divergence]:
+    """Stop reason and answer, and which run was longer."""
+    span = recorded.mark.span_id
+    was, now = recorded.end, observed.end
+    if was is None or now is None:
+        return
+    last = max(len(recorded.steps), len(observed.steps))
+    if len(recorded.steps) != len(observed.steps):
+        last = min(len(recorded.steps), len(observed.steps)) + 1
+
+    def at(kind: Kind, path: str, one: Any, other: Any, cause: str) -> Divergence:
+        return Divergence(
+            step=last, kind=kind, path=path, recorded=one, observed=other, span_id=span, cause=cause, turn=turn
+        )
+
+    if was.stop_reason != now.stop_reason:
+        yield at(
+            "stop", "/stop_reason", was.stop_reason, now.stop_reason, _stop_cause(was.stop_reason, now.stop_reason)
+        )
+    elif was.detail != now.detail:
+        yield at("stop", "/detail", was.detail, now.detail, _stop_cause(was.stop_reason, now.stop_reason))
+    if len(recorded.steps) != len(observed.steps):
+        yield at("missing", "/steps", len(recorded.steps), len(observed.steps), "budget")
+    if was.answer != now.answer:
+        yield at("answer", "/answer", was.answer, now.answer, "parser")
+    counted = ["usage", "cost_usd", "model_calls", "ok"]
+    if was.stop_reason != "cancelled":  # calls that ran together are torn together, and a replay runs them one by one
+        counted.append("tool_calls")
+    for name in counted:
+        for path, one, other in differences(_plain(getattr(was, name)), _plain(getattr(now, name)), f"/{name}"):
+            yield at("budget", path, one, other, "budget")
+
+
+def _stop_cause(was: str, now: str) -> str:
+    for reason in (now, was):
+        if reason in ("max_steps", "token_budget", "cost_budget", "model_error") or reason.endswith("_exhausted"):
+            return "budget"  # max_errors, max_finish_refusals and model_retries are limits too
+        if reason == "timeout":
+            return "clock"
+        if reason == "loop_detected":
+            return "guard"
+    return "parser"
+
+
+def _cause(cause: str, kind: Kind, path: str) -> str:
+    if kind == "budget" and path.endswith("/elapsed_ns"):
+        return "clock"
+    if kind == "decision" and path.startswith("/answer"):
+        return "parser"
+    return cause

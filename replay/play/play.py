@@ -1,0 +1,326 @@
+"""Replay: run the kernel's own loop on a recording, with doubles at every seam, and compare.
+
+Without an agent the run is rebuilt from the trace alone. With one, today's prompt, tools, budget and guard are run against
+yesterday's model answers and tool results. No live client exists in a replay; nothing is approximated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from typing import Any, Literal, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from kernel.agent import Agent
+from kernel.errors import ConfigError
+from kernel.loop.loop import Loop
+from kernel.loop.policy import policy_from
+from kernel.loop.tracer import NullTracer
+from kernel.record.messages import ToolSpec
+from kernel.record.run import Chat, Run, RunHead, Step
+from kernel.record.transcript import READ_RANGE, RequestDigest
+from kernel.seams import Seams
+from replay.play.compare import compare, content_divergences
+from replay.play.divergence import DRIFT, Divergence, Verdict
+from replay.play.doubles import (
+    DerivedIds,
+    RecordedCancel,
+    RecordedClock,
+    RecordedModel,
+    RecordedTools,
+    RecordedTranscript,
+    RecordingEnded,
+    ReplayMiss,
+    recorded_confirm,
+    recorded_finish_check,
+    recorded_toolbox,
+)
+from replay.play.recording import Recording
+from replay.play.serving import left_over, missed
+
+T = TypeVar("T")
+
+
+class Count(Struct, frozen=True, kw_only=True):
+    """Model replies and tool results."""
+
+    model: int = 0
+    tools: int = 0
+
+
+class ReplayResult(Struct, frozen=True, kw_only=True):
+    """The outcome of one replay. A `same` carries its evidence: steps, what was served, and that nothing was left over.
+
+    `observed` are the replayed runs, for reports and for a trace of the replay. `why_not` says why nothing was checked.
+    """
+
+    recording: Recording
+    verdict: Verdict
+    ran_with: Literal["recording", "agent"]
+    observed: tuple[Run, ...]
+    divergences: tuple[Divergence, ...]
+    served: Count
+    unused: Count
+    complete: bool
+    why_not: str = ""
+
+    @property
+    def first(self) -> Divergence | None:
+        """The difference that leads: the first that is not downstream, behaviour before drift."""
+        leading = [d for d in self.divergences if not d.downstream]
+        return next((d for d in leading if d.kind not in DRIFT), leading[0] if leading else None)
+
+
+def replay(recording: Recording, agent: Agent | None = None) -> ReplayResult:
+    """Run a recording again and compare it at every seam.
+
+    Raises:
+        ConfigError: the agent's settings cannot work.
+    """
+    ran_with: Literal["recording", "agent"] = "recording" if agent is None else "agent"
+    if why_not := why_not_replayable(recording):
+        return _not_checked(recording, ran_with, why_not)
+    try:
+        return _replayed(recording, agent, ran_with)
+    except ConfigError as error:
+        if agent is not None:
+            raise
+        return _not_checked(recording, ran_with, f"the recorded settings cannot work: {error}")
+
+
+def _not_checked(recording: Recording, ran_with: Literal["recording", "agent"], why_not: str) -> ReplayResult:
+    problems = [d for turn, run in enumerate(recording.runs, 1) for d in content_divergences(run.problems, turn)]
+    return ReplayResult(
+        recording=recording,
+        verdict="not_checked",
+        ran_with=ran_with,
+        observed=(),
+        divergences=_ordered(problems),
+        served=Count(),
+        unused=Count(),
+        complete=False,
+        why_not=why_not,
+    )
+
+
+def _replayed(recording: Recording, agent: Agent | None, ran_with: Literal["recording", "agent"]) -> ReplayResult:
+    conversations: dict[str | None, tuple[RecordedTranscript, Digests]] = {}
+    observed: list[Run] = []
+    found: list[Divergence] = []
+    served, unused = [0, 0], [0, 0]
+    for turn, recorded in enumerate(recording.runs, 1):
+        head = recorded.run.head
+        if head.turn <= 1 or head.conversation_id not in conversations:
+            fresh = RecordedTranscript() if agent is None else RecordedTranscript(agent.count_tokens)
+            conversations[head.conversation_id] = (fresh, Digests())
+        played = play_run(recorded.run, agent, *conversations[head.conversation_id])
+        observed.append(played.run)
+        found.extend(content_divergences(recorded.problems, turn))
+        found.extend(compare(recorded.run, played.run, turn=turn, from_recording=agent is None))
+        if played.missed is not None:
+            found.extend(missed(recorded.run, played.missed, len(played.run.steps), turn))
+        found.extend(left_over(recorded.run, played.model, played.tools, turn))
+        served = [served[0] + played.model.served, served[1] + played.tools.served]
+        unused = [
+            unused[0] + played.model.recorded - played.model.served,
+            unused[1] + len(played.tools.unused()),
+        ]
+        if played.missed is not None:
+            break
+    for recorded in recording.runs[len(observed) :]:
+        unused[0] += sum(step.chat is not None for step in recorded.run.steps)
+    divergences = _ordered(found)
+    return ReplayResult(
+        recording=recording,
+        verdict=_verdict(divergences, served, unused),
+        ran_with=ran_with,
+        observed=tuple(observed),
+        divergences=divergences,
+        served=Count(model=served[0], tools=served[1]),
+        unused=Count(model=unused[0], tools=unused[1]),
+        complete=all(recorded.run.end is not None for recorded in recording.runs),
+        why_not="" if served[0] else "no model reply was served, so nothing was compared",
+    )
+
+
+def why_not_replayable(recording: Recording) -> str:
+    if not recording.runs:
+        return "the trace holds no run of an agent"
+    for turn, recorded in enumerate(recording.runs, 1):
+        head = recorded.run.head
+        if "root" in head.absent:
+            return (
+                f"run {turn} has lost its root span, so prompt, tools and limits are not known: "
+                "replay the trace file or journal written by the process itself"
+            )
+        indexes = [step.index for step in recorded.run.steps]
+        if indexes != list(range(1, len(indexes) + 1)):
+            return f"run {turn} has lost steps: it holds {indexes}"
+        if "messages" in head.absent:
+            return f"run {turn} lacks the messages of its model calls: record it again with its content"
+    if not any(recorded.run.steps for recorded in recording.runs):
+        return "the trace holds no step: every run ended before its first model call"
+    return ""
+
+
+class Played(Struct):
+    """A run that was played, with the doubles that served it."""
+
+    run: Run
+    model: RecordedModel
+    tools: RecordedTools
+    missed: ReplayMiss | None
+    loop: Loop
+
+
+class Digests(NullTracer):
+    """Computes the digests of requests, as the recorder does."""
+
+    __slots__ = ("_digest", "_head", "chat")
+
+    def __init__(self) -> None:
+        self._digest: RequestDigest | None = None
+        self.chat: Chat | None = None
+
+    def run_started(self, head: RunHead) -> None:
+        self.chat = None
+        if self._digest is None:
+            self._digest = RequestDigest()
+        self._digest.begin(head)
+
+    def chat_started(self, step: int, chat: Chat) -> str:
+        assert self._digest is not None
+        digest = self._digest.extend(chat.kept, chat.new)
+        self.chat = msgspec.structs.replace(chat, digest=digest)
+        return digest
+
+
+def play_run(recorded: Run, agent: Agent | None, transcript: RecordedTranscript, tracer: Digests) -> Played:
+    """Run the loop once with doubles; a run that is cut short keeps the steps it made, the open one too."""
+    model, tools = RecordedModel(recorded), RecordedTools(recorded)
+    transcript.recorded = recorded
+    seams = Seams(
+        model=model, tools=tools, clock=RecordedClock(recorded, tears=True), ids=DerivedIds(recorded.head.run_id)
+    )
+    if agent is None:
+        head, toolbox = recorded.head, recorded_toolbox(recorded.head)
+        check = recorded_finish_check(recorded) if head.finish_check else None
+    else:
+        head, toolbox = _todays_head(recorded.head, agent, model), agent.toolbox()
+        check = agent.finish_check
+    loop = Loop(
+        head,
+        toolbox,
+        seams,
+        transcript,
+        confirm=recorded_confirm(recorded) if head.confirm else None,
+        finish_check=check,
+        tracer=tracer,
+    )
+    missed: ReplayMiss | None = None
+    ended = False
+    try:
+        drive(loop.run(), allow_loop=agent is not None and check is not None)
+    except ReplayMiss as miss:
+        missed = miss
+    except (RecordingEnded, RecordedCancel):
+        ended = True
+    steps = tuple(loop.steps)
+    if missed is not None or ended:
+        steps = _with_open_step(steps, recorded, tracer)
+    run = Run(head=head, steps=steps, end=None if missed is not None or recorded.end is None else loop.end)
+    return Played(run=run, model=model, tools=tools, missed=missed, loop=loop)
+
+
+def _with_open_step(steps: tuple[Step, ...], recorded: Run, tracer: Digests) -> tuple[Step, ...]:
+    """The step in which a replay was torn down, as far as it came: its request can still be compared."""
+    index = len(steps) + 1
+    if tracer.chat is None or index > len(recorded.steps):
+        return steps
+    was = recorded.steps[index - 1]
+    if was.decision is not None or was.chat is None:
+        return steps
+    chat = msgspec.structs.replace(tracer.chat, reply=was.chat.reply, attempts=was.chat.attempts)
+    return (*steps, Step(index=index, chat=chat, calls=was.calls))
+
+
+def _todays_head(recorded: RunHead, agent: Agent, model: RecordedModel) -> RunHead:
+    """Today's settings for the recorded task. The run's identity and the notes it was given are the recording's."""
+    head = agent.head(
+        recorded.task,
+        model,
+        run_id=recorded.run_id,
+        turn=recorded.turn,
+        conversation_id=recorded.conversation_id,
+        confirm=recorded.confirm or agent.confirm is not None,
+        policy=policy_from(agent.policy, {}),
+    )
+    tools = head.tools
+    if not any(tool.name == READ_RANGE for tool in recorded.tools):
+        tools = _without_read_range(tools)
+    return msgspec.structs.replace(head, notes=recorded.notes, tools=tools)
+
+
+def _without_read_range(tools: tuple[ToolSpec, ...]) -> tuple[ToolSpec, ...]:
+    return tuple(tool for tool in tools if tool.name != READ_RANGE)
+
+
+def drive(work: Coroutine[Any, Any, T], *, allow_loop: bool = False) -> T:
+    """Run a coroutine that waits for nothing, without an event loop: a replay that awaits anything live cannot go on.
+
+    With `allow_loop` an event loop is there for the user's own awaits (an async `finish_check`).
+
+    Raises:
+        ConfigError: the run awaited something that is not served from the recording.
+    """
+    if allow_loop:
+        return _in_a_loop(work)
+    try:
+        work.send(None)
+    except StopIteration as done:
+        result: T = done.value
+        return result
+    work.close()
+    raise ConfigError("a replay awaited something live; only the recording may answer")
+
+
+def _in_a_loop(work: Coroutine[Any, Any, T]) -> T:
+    """Run in an event loop of its own, in another thread where this one has a loop already."""
+    import asyncio
+    from concurrent.futures import ThreadPoolExecutor
+
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(work)
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(asyncio.run, work).result()
+
+
+def _ordered(found: list[Divergence]) -> tuple[Divergence, ...]:
+    """In order of turn and step, each marked downstream if it follows from an earlier one.
+
+    Damage to the file explains whatever differs after it. Drift has its own first: a prompt edit does not explain a
+    changed decision, since the recorded answer was served.
+    """
+    ranked = sorted(found, key=lambda d: (d.turn, d.step))
+    out: list[Divergence] = []
+    damage_seen = drift_seen = behaviour_seen = False
+    for divergence in ranked:
+        damage, drift = divergence.cause == "file", divergence.kind in DRIFT
+        downstream = not damage and (damage_seen or behaviour_seen or (drift and drift_seen))
+        damage_seen, drift_seen = damage_seen or damage, drift_seen or drift
+        behaviour_seen = behaviour_seen or not (damage or drift)
+        out.append(msgspec.structs.replace(divergence, downstream=downstream) if downstream else divergence)
+    return tuple(out)
+
+
+def _verdict(divergences: tuple[Divergence, ...], served: list[int], unused: list[int]) -> Verdict:
+    if not served[0]:
+        return "not_checked"
+    if not divergences and not any(unused):
+        return "same"
+    if divergences and all(d.kind in DRIFT for d in divergences) and not any(unused):
+        return "drifted"
+    return "diverged"
