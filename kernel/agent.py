@@ -11,32 +11,28 @@ import msgspec
 
 from kernel.conversation import Conversation
 from kernel.errors import ConfigError
-from kernel.loop.act import Confirm
-from kernel.loop.limits import TokenCounter, check_limits, check_prices, estimate_tokens
-from kernel.loop.loop import FinishCheck
-from kernel.loop.policy import policy_from
-from kernel.model.scripted import PromptFunction, as_model, described
-from kernel.record.canonical import to_jsonable, valid_text
-from kernel.record.messages import ModelParams
-from kernel.record.run import (
+from kernel.loop import Confirm, FinishCheck, TokenCounter, check_limits, check_prices, estimate_tokens, policy_from
+from kernel.model import PromptFunction, as_model, described
+from kernel.record import (
+    READ_RANGE,
     Budget,
     ContextLimits,
     Guard,
     Language,
+    ModelParams,
     Policy,
     Price,
     RunHead,
+    texts_for,
+    to_jsonable,
+    valid_text,
 )
-from kernel.record.texts import texts_for
-from kernel.record.transcript import READ_RANGE
 from kernel.result import RunResult
 from kernel.seams import Clock, Ids, Model, RandomIds, SystemClock
-from kernel.tools.read_range import read_range_tool
-from kernel.tools.registry import Tool, ToolRegistry
+from kernel.tools import Tool, ToolRegistry, read_range_tool
 
 if TYPE_CHECKING:
-    from kernel.stores.archive import Archive
-    from kernel.stores.ledger import Ledger
+    from kernel.stores import Archive, Ledger
 
 Llm = Model | PromptFunction
 

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from contextvars import ContextVar
-from contextvars import Token as VarToken
+from contextvars import ContextVar, Token as VarToken
 from types import MappingProxyType
 from typing import Any, NamedTuple
 

@@ -8,17 +8,15 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from kernel.errors import ConfigError
-from kernel.loop.act import Confirm
-from kernel.loop.loop import Loop
-from kernel.loop.read import Transcript
-from kernel.record.run import RunHead
+from kernel.loop import Confirm, Loop, Transcript
+from kernel.record import RunHead
 from kernel.result import RunResult, result_of
 from kernel.seams import Clock, Ids, Model, Seams, Tools
-from kernel.stores.ledger import MemoryLedger
+from kernel.stores import MemoryLedger
 
 if TYPE_CHECKING:
     from kernel.agent import Agent
-    from kernel.trace.settings import Session
+    from kernel.trace import Session
 
 
 class Conversation:
@@ -64,7 +62,7 @@ class Conversation:
             self._busy = False
 
     async def _send(self, task: str) -> RunResult:
-        from kernel.tools.execute import LiveTools
+        from kernel.tools import LiveTools
 
         agent = self._agent
         run_id = self._ids.span_id() + self._ids.span_id()
@@ -100,7 +98,7 @@ class Conversation:
 
     def _open_session(self, head: RunHead) -> Session | None:
         if self._trace_id is None:
-            from kernel.trace.settings import tracing_from
+            from kernel.trace import tracing_from
 
             tracing = tracing_from(self._trace)
             parent = tracing.parent() if tracing is not None else None

@@ -10,12 +10,11 @@ import msgspec
 from msgspec import Struct
 
 from kernel.masking import Masker
-from kernel.record.messages import Usage
-from kernel.record.run import Run, RunEnd, RunHead, Step, StopReason
-from kernel.trace.scrub import masked_run
+from kernel.record import Run, RunEnd, RunHead, Step, StopReason, Usage
+from kernel.trace import masked_run
 
 if TYPE_CHECKING:
-    from kernel.trace.settings import Session
+    from kernel.trace import Session
 
 
 class RunResult(Struct, frozen=True, kw_only=True):

@@ -13,9 +13,8 @@ from typing import Any, Literal, Protocol, TypeVar
 
 from msgspec import Struct
 
-from kernel.record.messages import Reply, Request
-from kernel.record.run import Call, CallRecord, Outcome, ToolFault
-from kernel.tools.registry import Tool
+from kernel.record import Call, CallRecord, Outcome, Reply, Request, ToolFault
+from kernel.tools import Tool
 
 T = TypeVar("T")
 Point = Literal["run", "run_end", "step", "step_end", "chat", "chat_end", "attempt", "call", "call_end"]

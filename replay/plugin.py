@@ -18,7 +18,7 @@ import pytest
 if TYPE_CHECKING:
     from syrupy.assertion import SnapshotAssertion
 
-    from replay.play.play import ReplayResult
+    from replay.play import ReplayResult
 
 MARKER = (
     "replay(fixture, agent=..., trace_id=None, allow_drift=False, check=True): the recording that the `replayed` "

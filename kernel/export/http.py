@@ -25,7 +25,7 @@ from urllib.parse import SplitResult, unquote, urlsplit, urlunsplit
 
 from kernel.errors import ConfigError
 from kernel.export.wire import CONTENT_TYPES, Protocol
-from kernel.model.endpoint import place, retry_after_s
+from kernel.model import place, retry_after_s
 from kernel.version import VERSION
 
 Compression = Literal["gzip", "deflate", "none"]

@@ -27,7 +27,7 @@ from kernel.export.wire import (
     to_record,
     withhold_content,
 )
-from kernel.trace.span import Resource, Span
+from kernel.trace import Resource, Span
 
 _log = logging.getLogger("tracefirst.export")
 

@@ -22,9 +22,8 @@ from opentelemetry.sdk.trace import Tracer, TracerProvider
 from opentelemetry.sdk.trace.id_generator import IdGenerator
 from opentelemetry.trace import Link, NonRecordingSpan, SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
-from kernel.record.canonical import canonical_json, to_jsonable, valid_text
-from kernel.trace import semconv as sc
-from kernel.trace.span import CLIENT, CONSUMER, INTERNAL, PRODUCER, SERVER, Event, Span
+from kernel.record import canonical_json, to_jsonable, valid_text
+from kernel.trace import CLIENT, CONSUMER, INTERNAL, PRODUCER, SERVER, Event, Span, semconv as sc
 from kernel.version import VERSION
 
 _KINDS = {

@@ -26,8 +26,7 @@ from typing import Any
 
 from kernel.export.http import Compression, Destination, destination
 from kernel.export.outbox import ExportStats, Limits, Outbox
-from kernel.trace.resource import environment_resource
-from kernel.trace.span import Event, Resource, Span
+from kernel.trace import Event, Resource, Span, environment_resource
 
 __all__ = ["SPOOL_VARIABLE", "ExportStats", "Limits", "OtlpSink", "export_stats", "shutdown"]
 

@@ -15,11 +15,20 @@ from typing import Any, Literal
 import msgspec
 
 from kernel.errors import TraceError
-from kernel.record.canonical import canonical_json, to_jsonable
-from kernel.trace import semconv as sc
-from kernel.trace.otlp import encode_line, encode_resource, encode_span
-from kernel.trace.otlp_json import DocumentJson, decode_span, to_resource
-from kernel.trace.span import AttributeValue, Event, Resource, Span
+from kernel.record import canonical_json, to_jsonable
+from kernel.trace import (
+    AttributeValue,
+    DocumentJson,
+    Event,
+    Resource,
+    Span,
+    decode_span,
+    encode_line,
+    encode_resource,
+    encode_span,
+    semconv as sc,
+    to_resource,
+)
 
 Protocol = Literal["http/protobuf", "http/json"]
 CONTENT_TYPES: dict[Protocol, str] = {"http/protobuf": "application/x-protobuf", "http/json": "application/json"}

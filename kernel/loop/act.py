@@ -19,16 +19,30 @@ import msgspec
 from kernel.loop.guard import LoopGuard
 from kernel.loop.limits import Spending
 from kernel.loop.tracer import Tracer
-from kernel.record.canonical import canonical_json, compact_json
-from kernel.record.fault import MAX_REASON_CHARS, clipped, describe, is_cancelled
-from kernel.record.observation import ArtifactError, ArtifactStore, show
-from kernel.record.run import Approval, Call, CallRecord, Decision, RunHead, ToolFault
-from kernel.record.texts import Texts
-from kernel.record.transcript import READ_RANGE, result_text, shown_text
+from kernel.record import (
+    MAX_REASON_CHARS,
+    READ_RANGE,
+    Approval,
+    ArtifactError,
+    ArtifactStore,
+    Call,
+    CallRecord,
+    Decision,
+    RunHead,
+    Texts,
+    ToolFault,
+    canonical_json,
+    clipped,
+    compact_json,
+    describe,
+    is_cancelled,
+    result_text,
+    show,
+    shown_text,
+)
 from kernel.seams import Clock, DeadlineExceeded, Invocation, Tools
-from kernel.stores.ledger import approval_binding, idempotency_key
-from kernel.tools.read_range import read_range
-from kernel.tools.registry import Tool
+from kernel.stores import approval_binding, idempotency_key
+from kernel.tools import Tool, read_range
 
 Confirm = Callable[[str, dict[str, Any]], bool | Awaitable[bool]]
 _MAX_ERROR_CHARS = 2000

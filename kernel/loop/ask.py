@@ -9,10 +9,18 @@ import msgspec
 
 from kernel.errors import ModelError
 from kernel.loop.read import Prompt
-from kernel.record.canonical import valid_text
-from kernel.record.fault import MAX_ATTEMPT_CHARS, clipped, describe
-from kernel.record.messages import Reply, ToolCall, Usage
-from kernel.record.run import Attempt, Chat, StopReason
+from kernel.record import (
+    MAX_ATTEMPT_CHARS,
+    Attempt,
+    Chat,
+    Reply,
+    StopReason,
+    ToolCall,
+    Usage,
+    clipped,
+    describe,
+    valid_text,
+)
 from kernel.seams import DeadlineExceeded
 
 if TYPE_CHECKING:

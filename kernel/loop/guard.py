@@ -13,9 +13,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from kernel.record.canonical import canonical_json, digest
-from kernel.record.run import GUARD_OK, Call, CallRecord, Guard, GuardVerdict
-from kernel.record.transcript import result_text
+from kernel.record import GUARD_OK, Call, CallRecord, Guard, GuardVerdict, canonical_json, digest, result_text
 
 _COMPARED_CHARS = 1000
 

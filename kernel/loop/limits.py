@@ -8,8 +8,7 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from kernel.errors import ConfigError
-from kernel.record.messages import Message, Reply, Usage
-from kernel.record.run import Budget, BudgetReading, ContextLimits, Guard, Price, StopReason
+from kernel.record import Budget, BudgetReading, ContextLimits, Guard, Message, Price, Reply, StopReason, Usage
 
 TokenCounter = Callable[[str], int]
 _MESSAGE_OVERHEAD = 4

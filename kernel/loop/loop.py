@@ -14,15 +14,14 @@ from msgspec import Struct
 
 from kernel.loop.act import Confirm, Dispatcher
 from kernel.loop.ask import ask
-from kernel.loop.evaluate import Rules, evaluate
+from kernel.loop.evaluation import Rules, evaluate
 from kernel.loop.guard import LoopGuard
 from kernel.loop.limits import Spending, TokenCounter, estimate_tokens
 from kernel.loop.read import Transcript
 from kernel.loop.tracer import NullTracer, Tracer
-from kernel.record.canonical import to_jsonable
-from kernel.record.fault import MAX_REASON_CHARS, clipped, describe, is_cancelled
-from kernel.record.run import (
+from kernel.record import (
     GUARD_OK,
+    MAX_REASON_CHARS,
     BudgetReading,
     CallRecord,
     Chat,
@@ -32,11 +31,15 @@ from kernel.record.run import (
     RunHead,
     Step,
     StopReason,
+    clipped,
+    describe,
+    is_cancelled,
+    result_text,
+    texts_for,
+    to_jsonable,
 )
-from kernel.record.texts import texts_for
-from kernel.record.transcript import result_text
 from kernel.seams import DeadlineExceeded, Seams
-from kernel.tools.registry import Tool
+from kernel.tools import Tool
 
 
 class FinishContext(Struct, frozen=True, kw_only=True):

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import get_args
 
 from kernel.errors import ConfigError
-from kernel.record.run import Policy, PolicyMode
+from kernel.record import Policy, PolicyMode
 
 VARIABLE = "TRACEFIRST_POLICY"
 _MODES: tuple[str, ...] = get_args(PolicyMode)

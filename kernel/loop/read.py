@@ -7,11 +7,19 @@ from __future__ import annotations
 from msgspec import Struct
 
 from kernel.loop.limits import TokenCounter, estimate_tokens, message_tokens
-from kernel.record.canonical import compact_json
-from kernel.record.messages import Message, MessageView, Request
-from kernel.record.run import RunHead, Step
-from kernel.record.texts import Texts
-from kernel.record.transcript import initial_messages, messages_after, offered_tools, shown_text
+from kernel.record import (
+    Message,
+    MessageView,
+    Request,
+    RunHead,
+    Step,
+    Texts,
+    compact_json,
+    initial_messages,
+    messages_after,
+    offered_tools,
+    shown_text,
+)
 
 _LINE_CHARS = 160
 _TASK_MARK = "> "

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from kernel.ambient import Token
-from kernel.record.run import Call, CallRecord, Chat, RunEnd, RunHead, Step
+from kernel.record import Call, CallRecord, Chat, RunEnd, RunHead, Step
 
 
 class Tracer(Protocol):

@@ -22,8 +22,7 @@ from kernel.masking.rules import (
     personal_hits,
     regex_hits,
 )
-from kernel.masking.text import ESCAPED, Scanner, by_form, in_literals, scanner
-from kernel.masking.text import replace as replaced
+from kernel.masking.text import ESCAPED, Scanner, by_form, in_literals, replace as replaced, scanner
 from kernel.masking.walk import rewrite
 
 DEFAULT_VERSION: Final = 1

@@ -26,8 +26,7 @@ from kernel.model.endpoint import Endpoint, kind_of, place, retry_after_s
 from kernel.model.openai_reply import Malformed, decode_reply, failed_generation, parse_body, provider_error
 from kernel.model.openai_request import encode_request, merged
 from kernel.model.sse import CutStream, StreamedCompletion
-from kernel.record.canonical import compact_json
-from kernel.record.messages import ModelParams, Reply, Request
+from kernel.record import ModelParams, Reply, Request, compact_json
 
 if TYPE_CHECKING:
     import aiohttp

@@ -12,8 +12,7 @@ from typing import Any
 import msgspec
 from msgspec import structs
 
-from kernel.record.canonical import compact_json, valid_text
-from kernel.record.messages import Reply, ToolCall, Usage
+from kernel.record import Reply, ToolCall, Usage, compact_json, valid_text
 
 _decode = msgspec.json.Decoder().decode
 

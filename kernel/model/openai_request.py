@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from kernel.record.canonical import compact_json, parse_json
-from kernel.record.messages import Message, ModelParams, Request, ToolCall, ToolSpec
+from kernel.record import Message, ModelParams, Request, ToolCall, ToolSpec, compact_json, parse_json
 
 
 def merged(params: ModelParams, defaults: ModelParams) -> ModelParams:

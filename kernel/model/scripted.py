@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Literal, cast
 
 from kernel.errors import ConfigError
-from kernel.record.messages import Reply, Request, ToolCall, Usage
+from kernel.record import Reply, Request, ToolCall, Usage
 from kernel.seams import Model
 
 PromptFunction = Callable[[str], str | Awaitable[str]]

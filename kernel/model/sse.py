@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from kernel.model.openai_reply import Malformed, parse_body, provider_error, split_content
-from kernel.record.canonical import compact_json, parse_json
+from kernel.record import compact_json, parse_json
 
 
 class Event(NamedTuple):

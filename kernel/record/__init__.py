@@ -2,3 +2,85 @@
 
 The lowest room: imports nothing of the kernel but `errors`. No I/O, no clock, no ids.
 """
+
+from typing import TYPE_CHECKING
+
+from kernel.door import door
+
+if TYPE_CHECKING:
+    from kernel.record.canonical import canonical_json, compact_json, digest, parse_json, to_jsonable, valid_text
+    from kernel.record.fault import MAX_ATTEMPT_CHARS, MAX_CHARS, MAX_REASON_CHARS, clipped, describe, is_cancelled
+    from kernel.record.messages import (
+        Message,
+        MessageView,
+        ModelParams,
+        Reply,
+        Request,
+        Role,
+        ToolCall,
+        ToolSpec,
+        Usage,
+    )
+    from kernel.record.observation import ArtifactError, ArtifactStore, show
+    from kernel.record.run import (
+        FORMAT_VERSION,
+        GUARD_OK,
+        OUTCOMES,
+        STOP_REASONS,
+        Approval,
+        Attempt,
+        Budget,
+        BudgetReading,
+        Call,
+        CallRecord,
+        Chat,
+        ContextLimits,
+        Decision,
+        Fault,
+        Guard,
+        GuardVerdict,
+        Language,
+        Mark,
+        Outcome,
+        Policy,
+        PolicyMode,
+        Price,
+        Protocol,
+        Run,
+        RunEnd,
+        RunHead,
+        Step,
+        StepMarks,
+        StopReason,
+        ToolFault,
+    )
+    from kernel.record.texts import Texts, replacement_problem, texts_for
+    from kernel.record.transcript import (
+        FINISH,
+        READ_RANGE,
+        RequestDigest,
+        identified,
+        initial_messages,
+        messages_after,
+        offered_tools,
+        result_text,
+        shown_text,
+    )
+else:
+    __getattr__ = door(
+        __name__,
+        canonical="canonical_json compact_json digest parse_json to_jsonable valid_text",
+        fault="MAX_ATTEMPT_CHARS MAX_CHARS MAX_REASON_CHARS clipped describe is_cancelled",
+        messages="Message MessageView ModelParams Reply Request Role ToolCall ToolSpec Usage",
+        observation="ArtifactError ArtifactStore show",
+        run="""
+            Approval Attempt Budget BudgetReading Call CallRecord Chat ContextLimits Decision FORMAT_VERSION
+            Fault GUARD_OK Guard GuardVerdict Language Mark OUTCOMES Outcome Policy PolicyMode Price Protocol
+            Run RunEnd RunHead STOP_REASONS Step StepMarks StopReason ToolFault
+        """,
+        texts="Texts replacement_problem texts_for",
+        transcript="""
+            FINISH READ_RANGE RequestDigest identified initial_messages messages_after offered_tools result_text
+            shown_text
+        """,
+    )

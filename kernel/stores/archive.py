@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
 
-from kernel.record.canonical import canonical_json, digest
+from kernel.record import canonical_json, digest
 
 if TYPE_CHECKING:
     import sqlite3

@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol
 
-from kernel.record.canonical import digest
+from kernel.record import digest
 
 if TYPE_CHECKING:
     import sqlite3

@@ -7,11 +7,9 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from kernel.record.canonical import canonical_json, compact_json, digest, parse_json
-from kernel.record.fault import describe
-from kernel.record.run import Call, ToolFault
+from kernel.record import Call, ToolFault, canonical_json, compact_json, describe, digest, parse_json
 from kernel.seams import Invocation
-from kernel.stores.ledger import Entry, Ledger, MemoryLedger
+from kernel.stores import Entry, Ledger, MemoryLedger
 from kernel.tools.isolate import DIED
 from kernel.tools.workers import Workers
 

@@ -17,11 +17,9 @@ from typing import Any
 from msgspec import Struct
 
 from kernel.errors import ConfigError
-from kernel.record.canonical import compact_json, to_jsonable
-from kernel.record.fault import MAX_CHARS, describe
-from kernel.record.run import Call, CallRecord, Outcome, ToolFault
+from kernel.record import MAX_CHARS, Call, CallRecord, Outcome, ToolFault, compact_json, describe, to_jsonable
 from kernel.seams import Clock, Invocation
-from kernel.stores.ledger import Ledger
+from kernel.stores import Ledger
 from kernel.tools.booking import Booking
 from kernel.tools.isolate import IsolatedCall, request
 from kernel.tools.registry import Tool

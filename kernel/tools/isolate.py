@@ -25,8 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from kernel.errors import ConfigError
-from kernel.record.canonical import parse_json, valid_text
-from kernel.record.run import ToolFault
+from kernel.record import ToolFault, parse_json, valid_text
 from kernel.seams import Invocation
 from kernel.tools import isolate_child
 from kernel.tools.isolate_child import MAX_ANSWER_BYTES, frame, write_all

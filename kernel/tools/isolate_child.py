@@ -73,8 +73,7 @@ def _end_with_caller(request_fd: int) -> None:
 
 def _answer(request: dict[str, Any]) -> bytes:
     sys.path[:], sys.argv[:] = request["path"], request["argv"]
-    from kernel.record.canonical import compact_json, to_jsonable
-    from kernel.record.fault import describe
+    from kernel.record import compact_json, describe, to_jsonable
 
     _limit(request["memory_bytes"], request["cpu_s"])
     try:

@@ -8,8 +8,7 @@ from functools import lru_cache
 from typing import Any, Literal, TypeVar
 
 from kernel.errors import ConfigError
-from kernel.record.canonical import canonical_json, parse_json, to_jsonable, valid_text
-from kernel.record.messages import ToolSpec
+from kernel.record import ToolSpec, canonical_json, parse_json, to_jsonable, valid_text
 from kernel.tools.schema import ArgumentSchema, SchemaError
 from kernel.tools.signature import Binder, binder, schema_of
 

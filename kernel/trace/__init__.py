@@ -3,3 +3,64 @@
 May import `record`, `masking`, `loop` (the pure functions that derive what is masked) and the seams; sinks of `export` are loaded when
 they are asked for.
 """
+
+from typing import TYPE_CHECKING
+
+from kernel.door import door
+
+if TYPE_CHECKING:
+    from kernel.trace.attributes import Reader
+    from kernel.trace.codec import Problem, decode_run, encode_run, finish_span, seal, span_name
+    from kernel.trace.genai import tool_from_json
+    from kernel.trace.journal import JOURNAL_SUFFIX, SUFFIX, write_trace
+    from kernel.trace.otlp import encode_line, encode_resource, encode_span
+    from kernel.trace.otlp_json import (
+        DocumentJson,
+        EventJson,
+        ResourceJson,
+        ScopeJson,
+        SpanJson,
+        decode_span,
+        read_base64,
+        read_id,
+        to_event,
+        to_resource,
+        to_span,
+    )
+    from kernel.trace.resource import environment_resource
+    from kernel.trace.scrub import masked_run
+    from kernel.trace.settings import Session, Tracing, tracing_from
+    from kernel.trace.span import (
+        CLIENT,
+        CONSUMER,
+        ERROR,
+        INTERNAL,
+        OK,
+        PRODUCER,
+        SERVER,
+        UNSET,
+        AttributeValue,
+        Event,
+        Link,
+        Resource,
+        Span,
+    )
+else:
+    __getattr__ = door(
+        __name__,
+        attributes="Reader",
+        codec="Problem decode_run encode_run finish_span seal span_name",
+        genai="tool_from_json",
+        journal="JOURNAL_SUFFIX SUFFIX write_trace",
+        otlp="encode_line encode_resource encode_span",
+        otlp_json="""
+            DocumentJson EventJson ResourceJson ScopeJson SpanJson decode_span read_base64 read_id to_event
+            to_resource to_span
+        """,
+        resource="environment_resource",
+        scrub="masked_run",
+        settings="Session Tracing tracing_from",
+        span="""
+            AttributeValue CLIENT CONSUMER ERROR Event INTERNAL Link OK PRODUCER Resource SERVER Span UNSET
+        """,
+    )

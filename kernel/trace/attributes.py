@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import Struct
 
-from kernel.record.canonical import parse_json
+from kernel.record import parse_json
 from kernel.trace import semconv as sc
-from kernel.trace.seal import breaches
+from kernel.trace.sealing import breaches
 from kernel.trace.span import Span
 
 T = TypeVar("T")

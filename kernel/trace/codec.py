@@ -3,7 +3,7 @@
 A run is one `invoke_agent` span; under it a `step` span a step; under that one `chat` and an `execute_tool` a call.
 Order and identity come from `tracefirst.step.index` and `tracefirst.call.position`, never from times. A message is
 stored once: what a step's reply and results added to the conversation is not written again with the next request; the
-number of such messages is in `tracefirst.request.carried`. Each finished span is sealed, see `kernel.trace.seal`.
+number of such messages is in `tracefirst.request.carried`. Each finished span is sealed, see `kernel.trace.sealing`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from kernel.trace.encode import (
     step_attributes,
     step_end_attributes,
 )
-from kernel.trace.seal import seal
+from kernel.trace.sealing import seal
 
 __all__ = [
     "Problem",

@@ -8,8 +8,7 @@ from typing import Any
 
 import msgspec
 
-from kernel.record.messages import ModelParams, Reply, Usage
-from kernel.record.run import (
+from kernel.record import (
     GUARD_OK,
     OUTCOMES,
     STOP_REASONS,
@@ -25,16 +24,19 @@ from kernel.record.run import (
     Guard,
     GuardVerdict,
     Mark,
+    ModelParams,
     Policy,
+    Reply,
     Run,
     RunEnd,
     RunHead,
     Step,
     StepMarks,
     ToolFault,
+    Usage,
+    messages_after,
+    replacement_problem,
 )
-from kernel.record.texts import replacement_problem
-from kernel.record.transcript import messages_after
 from kernel.trace import semconv as sc
 from kernel.trace.attributes import Problem, Reader
 from kernel.trace.encode import CONFIG_FIELDS, USAGE, attempts_digest

@@ -7,9 +7,7 @@ from typing import Any
 
 import msgspec
 
-from kernel.record.canonical import compact_json, digest
-from kernel.record.messages import ModelParams, Usage
-from kernel.record.run import (
+from kernel.record import (
     FORMAT_VERSION,
     GUARD_OK,
     Attempt,
@@ -17,16 +15,20 @@ from kernel.record.run import (
     CallRecord,
     Chat,
     Mark,
+    ModelParams,
     Run,
     RunEnd,
     RunHead,
     Step,
     StepMarks,
+    Usage,
+    compact_json,
+    digest,
+    messages_after,
 )
-from kernel.record.transcript import messages_after
 from kernel.trace import semconv as sc
 from kernel.trace.genai import message_to_json, reply_to_json, tool_to_json
-from kernel.trace.seal import seal
+from kernel.trace.sealing import seal
 from kernel.trace.span import CLIENT, ERROR, INTERNAL, Event, Span
 
 Attributes = dict[str, Any]

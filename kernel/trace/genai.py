@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kernel.record.canonical import compact_json, parse_json
-from kernel.record.messages import Message, Reply, ToolCall, ToolSpec
+from kernel.record import Message, Reply, ToolCall, ToolSpec, compact_json, parse_json
 
 _DISPATCH_FIELDS = (
     "returns",

@@ -14,7 +14,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from kernel.record.canonical import canonical_json, to_jsonable, valid_text
+from kernel.record import canonical_json, to_jsonable, valid_text
 from kernel.trace.otlp_json import decode_span
 from kernel.trace.span import AttributeValue, Event, Link, Resource, Span
 

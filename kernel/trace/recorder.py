@@ -13,9 +13,7 @@ from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 import msgspec
 
 from kernel.ambient import Parent, Token, attach, detach
-from kernel.record.messages import Reply
-from kernel.record.run import Call, CallRecord, Chat, Mark, RunEnd, RunHead, Step
-from kernel.record.transcript import READ_RANGE, RequestDigest
+from kernel.record import READ_RANGE, Call, CallRecord, Chat, Mark, Reply, RequestDigest, RunEnd, RunHead, Step
 from kernel.seams import Clock, Ids, Point
 from kernel.trace import semconv as sc
 from kernel.trace.codec import (

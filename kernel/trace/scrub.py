@@ -19,18 +19,33 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 import msgspec
 from msgspec.structs import replace
 
-from kernel.loop.evaluate import describe
-from kernel.loop.limits import estimate_tokens, message_tokens
-from kernel.loop.read import step_line
+from kernel.loop import describe, estimate_tokens, message_tokens, step_line
 from kernel.masking import PLACEHOLDER, Masker, placeholder
-from kernel.record.canonical import canonical_json
-from kernel.record.fault import MAX_ATTEMPT_CHARS, MAX_REASON_CHARS, clipped
-from kernel.record.messages import Message, Reply
-from kernel.record.run import Attempt, Call, CallRecord, Chat, Decision, Fault, Run, RunEnd, RunHead, Step
-from kernel.record.texts import texts_for
-from kernel.record.transcript import READ_RANGE, initial_messages, messages_after, result_text
-from kernel.stores.ledger import approval_binding, idempotency_key
-from kernel.tools.registry import compiled_schema
+from kernel.record import (
+    MAX_ATTEMPT_CHARS,
+    MAX_REASON_CHARS,
+    READ_RANGE,
+    Attempt,
+    Call,
+    CallRecord,
+    Chat,
+    Decision,
+    Fault,
+    Message,
+    Reply,
+    Run,
+    RunEnd,
+    RunHead,
+    Step,
+    canonical_json,
+    clipped,
+    initial_messages,
+    messages_after,
+    result_text,
+    texts_for,
+)
+from kernel.stores import approval_binding, idempotency_key
+from kernel.tools import compiled_schema
 
 T = TypeVar("T")
 _SHORTEST_PART = 8  # characters: a shorter piece of a secret is not looked for

@@ -17,8 +17,7 @@ import msgspec
 from kernel.ambient import Parent, current_parent
 from kernel.errors import ConfigError
 from kernel.masking import Masker
-from kernel.record.canonical import to_jsonable
-from kernel.record.run import FORMAT_VERSION, RunHead
+from kernel.record import FORMAT_VERSION, RunHead, to_jsonable
 from kernel.seams import Clock, Ids
 from kernel.trace import semconv as sc
 from kernel.trace.encode import finish_span
@@ -119,15 +118,15 @@ class Tracing:
         """The sinks beside the trace file."""
         sinks: list[Sink] = []
         if self.otlp is not None:
-            from kernel.export.sink import OtlpSink
+            from kernel.export import OtlpSink
 
             sinks.append(OtlpSink(self.otlp, self.resource))
         if self.provider is not None:
-            from kernel.export.sdk import SdkSink
+            from kernel.export import SdkSink
 
             sinks.append(SdkSink(self.provider))
         if self.metrics:
-            from kernel.export.sdk import MetricsSink
+            from kernel.export import MetricsSink
 
             sinks.append(MetricsSink(None if self.metrics is True else self.metrics))
         unique: dict[object, Sink] = {}  # a span goes to each destination once, however often that was named

@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 from kernel.errors import TraceError
-from replay.play.recording import Recording, assemble, load
+from replay.play import Recording, assemble, load
 
 WHOLE_BYTES = 64 * 2**20
 """Larger files are read trace by trace, by way of an index."""
@@ -57,7 +57,7 @@ def one_recording(name: str, trace_id: str | None) -> Recording:
 
 
 def _streamed(path: Path, trace_id: str | None, every: bool) -> Iterator[Recording]:
-    from replay.readers.index import find_trace, iter_traces
+    from replay.readers import find_trace, iter_traces
 
     if trace_id is not None and len(trace_id) == 32:
         yield assemble(find_trace(path, trace_id.lower()), str(path))

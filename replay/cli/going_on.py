@@ -11,18 +11,15 @@ import click
 
 from kernel.agent import Agent
 from kernel.errors import ConfigError
-from kernel.record.canonical import parse_json
+from kernel.record import parse_json
 from kernel.result import RunResult
-from kernel.trace.journal import JOURNAL_SUFFIX, SUFFIX
+from kernel.trace import JOURNAL_SUFFIX, SUFFIX
 from replay.cli import output
 from replay.cli.agents import agent_for, load_agent, load_model
 from replay.cli.app import DIFFERENT, SAME, UNUSABLE
 from replay.cli.files import message_of, one_recording
-from replay.play.recording import Recording
-from replay.report.document import to_json
-from replay.report.literal import literal
-from replay.report.render import Paint, View
-from replay.report.report import run_lines
+from replay.play import Recording
+from replay.report import Paint, View, literal, run_lines, to_json
 
 GoOn = Callable[[Recording, Agent, Any, str], Coroutine[Any, Any, RunResult]]
 
@@ -42,7 +39,7 @@ def fork_file(
     allow: Sequence[str],
 ) -> int:
     """`replay fork`."""
-    from replay.play.fork import Change, fork
+    from replay.play import Change, fork
 
     change = Change(
         system=_text(system, "--system"), task=_text(task, "--task"), results=_results(results), allow=tuple(allow)
@@ -56,7 +53,7 @@ def fork_file(
 
 def resume_file(*, file: str, agent: str, llm: str | None, output: str | None, trace_id: str | None, form: str) -> int:
     """`replay resume`."""
-    from replay.play.fork import resume
+    from replay.play import resume
 
     def go_on(recording: Recording, today: Agent, model: Any, trace: str) -> Coroutine[Any, Any, RunResult]:
         return resume(recording, today, llm=model, trace=trace)

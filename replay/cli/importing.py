@@ -8,11 +8,11 @@ from pathlib import Path
 import click
 
 from kernel.errors import ConfigError, TracefirstError
-from kernel.trace.journal import SUFFIX
+from kernel.trace import SUFFIX
 from replay.cli import output
 from replay.cli.app import SAME, UNUSABLE
 from replay.cli.files import keep_inputs, message_of, must_be_file
-from replay.play.recording import Recording
+from replay.play import Recording
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.-]+")
 
@@ -77,7 +77,7 @@ def _target(name: str, recording: Recording, *, several: bool) -> Path:
 
 
 def _say(text: str) -> None:
-    from replay.report.literal import literal
+    from replay.report import literal
 
     output.write(literal(text) + "\n")
 

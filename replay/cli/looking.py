@@ -12,12 +12,8 @@ from kernel.errors import TraceError
 from replay.cli import output
 from replay.cli.app import DIFFERENT, SAME, UNUSABLE
 from replay.cli.files import expand, message_of, one_recording, recordings
-from replay.play.recording import RecordedRun, Recording
-from replay.report.detail import step_detail
-from replay.report.document import to_json
-from replay.report.literal import literal
-from replay.report.render import Paint, View
-from replay.report.report import heading, run_lines
+from replay.play import RecordedRun, Recording
+from replay.report import Paint, View, heading, literal, run_lines, step_detail, to_json
 
 
 def _view(verbose: bool = False, steps: tuple[range, ...] | None = None) -> View:
@@ -106,7 +102,7 @@ def _shown(
 
 def check_files(*, files: Sequence[str], form: str, trace_id: str | None, every: bool, verbose: bool) -> int:
     """`replay check`."""
-    from replay.explain.check import check, check_document, check_lines
+    from replay.explain import check, check_document, check_lines
 
     view = _view(verbose)
     documents: list[dict[str, Any]] = []
@@ -135,7 +131,7 @@ def check_files(*, files: Sequence[str], form: str, trace_id: str | None, every:
 
 def diff_files(*, a: str, b: str, form: str, verbose: bool, trace_a: str | None, trace_b: str | None) -> int:
     """`replay diff`."""
-    from replay.explain.diff import diff, diff_document, diff_lines
+    from replay.explain import diff, diff_document, diff_lines
 
     sides: list[Recording] = []
     for name, trace_id in ((a, trace_a), (b, trace_b)):
@@ -151,7 +147,7 @@ def diff_files(*, a: str, b: str, form: str, verbose: bool, trace_a: str | None,
 
 def stats_files(*, files: Sequence[str], form: str) -> int:
     """`replay stats`."""
-    from replay.explain.stats import Stats, stats_lines
+    from replay.explain import Stats, stats_lines
 
     stats = Stats()
     errors: list[dict[str, str]] = []
@@ -175,7 +171,7 @@ def stats_files(*, files: Sequence[str], form: str) -> int:
 
 def scan_files(*, files: Sequence[str], form: str) -> int:
     """`replay scan`."""
-    from replay.explain.scan import Finding, scan_file
+    from replay.explain import Finding, scan_file
 
     findings: list[Finding] = []
     errors: list[dict[str, str]] = []

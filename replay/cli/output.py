@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterable
 from typing import TextIO
 
-from replay.report.literal import literal
+from replay.report import literal
 
 _NARROW = str.maketrans(
     {"…": "...", "→": "->", "└": "`", "├": "|", "│": "|", "⋮": ":", "·": ",", "≠": "!", "✗": "x", "↔": "-"}

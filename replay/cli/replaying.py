@@ -12,10 +12,8 @@ from replay.cli import output
 from replay.cli.agents import Agents, agent_for, load_agent
 from replay.cli.app import DIFFERENT, SAME, UNUSABLE, USAGE
 from replay.cli.files import expand, keep_inputs, message_of, recordings
-from replay.play.play import ReplayResult, replay
-from replay.report.document import Emitted, document, to_json
-from replay.report.render import Paint, View
-from replay.report.report import report
+from replay.play import ReplayResult, replay
+from replay.report import Emitted, Paint, View, document, report, to_json
 
 
 def replay_files(
@@ -46,7 +44,7 @@ def replay_files(
 
 def _check_addresses(otlp: str | None, ui: str | None) -> None:
     if otlp is not None:
-        from replay.report.emit import traces_url
+        from replay.report import traces_url
 
         traces_url(otlp)
     elif ui is not None:

@@ -7,8 +7,7 @@ from typing import Final
 from kernel.errors import TraceError
 from kernel.masking import Hit, Masker, placeholder
 from kernel.masking.text import ESCAPED, json_literals
-from replay.readers.otlp_proto import split_frames
-from replay.readers.source import GZIP, ZSTD, Source, unpack
+from replay.readers import GZIP, ZSTD, Source, split_frames, unpack
 
 _CONTEXT: Final = 24  # characters shown on either side
 

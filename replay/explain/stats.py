@@ -9,10 +9,9 @@ from typing import Any
 
 from msgspec import Struct
 
-from kernel.record.run import Run
-from replay.play.recording import Recording
-from replay.report.literal import cut, line, literal, width_of
-from replay.report.render import View
+from kernel.record import Run
+from replay.play import Recording
+from replay.report import View, cut, line, literal, width_of
 
 
 class ToolStats(Struct, kw_only=True):

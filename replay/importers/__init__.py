@@ -14,7 +14,7 @@ from replay.importers.build import build
 from replay.importers.chat import ACCEPTED, read_dialogue, read_json, trajectories
 from replay.importers.save import save
 from replay.importers.trace import import_trace
-from replay.play.recording import Recording, load
+from replay.play import Recording, load
 
 __all__ = ["holds_chat", "import_file", "import_trace", "save"]
 

@@ -10,10 +10,8 @@ from __future__ import annotations
 import msgspec
 
 from kernel.errors import TraceError
-from kernel.loop.evaluate import Rules, evaluate
-from kernel.record.canonical import canonical_json
-from kernel.record.messages import Message, ToolSpec
-from kernel.record.run import (
+from kernel.loop import Rules, evaluate
+from kernel.record import (
     Budget,
     BudgetReading,
     Call,
@@ -23,19 +21,20 @@ from kernel.record.run import (
     Decision,
     Guard,
     Mark,
+    Message,
     Run,
     RunEnd,
     RunHead,
     Step,
     ToolFault,
+    ToolSpec,
+    canonical_json,
+    texts_for,
 )
-from kernel.record.texts import texts_for
 from replay.importers.marks import Marker, derived_id, ended_ns
 from replay.importers.messages import refuse
 from replay.importers.model import Dialogue, Result, Round, Turn
-from replay.play.doubles import RecordedTranscript, recorded_toolbox
-from replay.play.play import Digests, play_run
-from replay.play.recording import RecordedRun, Recording
+from replay.play import Digests, RecordedRun, RecordedTranscript, Recording, play_run, recorded_toolbox
 
 _UNLIMITED = 1_000_000_000
 OPEN_ENDED = Budget(max_steps=_UNLIMITED, max_errors=_UNLIMITED, max_finish_refusals=_UNLIMITED, model_retries=0)

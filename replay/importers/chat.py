@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from kernel.errors import TraceError
-from kernel.record.canonical import parse_json
-from kernel.record.messages import ModelParams, ToolSpec
-from kernel.trace.genai import tool_from_json
+from kernel.record import ModelParams, ToolSpec, parse_json
+from kernel.trace import tool_from_json
 from replay.importers.messages import read_message, refuse
 from replay.importers.model import Dialogue
 from replay.importers.text import is_text_protocol, read_text

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from kernel.trace.span import Span
+from kernel.trace import Span
 from replay.importers.shapes import Chat, decoded, messages_of, reply_of, to_chat
 
 _ROLES = {

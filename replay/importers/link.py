@@ -13,9 +13,8 @@ import msgspec
 from msgspec import Struct
 
 from kernel.errors import TraceError
-from kernel.record.canonical import canonical_json
-from kernel.record.messages import Message
-from kernel.trace.span import Span
+from kernel.record import Message, canonical_json
+from kernel.trace import Span
 from replay.importers.messages import SourceMessage, read_message
 from replay.importers.shapes import Chat, decoded
 from replay.importers.spans import ModelCall

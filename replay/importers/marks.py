@@ -6,7 +6,7 @@ import hashlib
 
 import msgspec
 
-from kernel.record.run import Mark, Run, Step, StepMarks
+from kernel.record import Mark, Run, Step, StepMarks
 from replay.importers.model import Round, Turn
 
 _TICK_NS = 1000

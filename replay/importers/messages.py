@@ -12,8 +12,7 @@ from typing import Any
 from msgspec import Struct
 
 from kernel.errors import TraceError
-from kernel.record.canonical import compact_json, to_jsonable, valid_text
-from kernel.record.messages import Message, Role, ToolCall
+from kernel.record import Message, Role, ToolCall, compact_json, to_jsonable, valid_text
 
 ROLES: dict[str, Role] = {
     "system": "system",

@@ -7,8 +7,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from kernel.record.messages import Message, ModelParams, Reply, ToolSpec
-from kernel.record.run import Mark, Protocol
+from kernel.record import Mark, Message, ModelParams, Protocol, Reply, ToolSpec
 
 
 class Result(Struct, frozen=True, kw_only=True):

@@ -5,13 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from kernel.record.run import FORMAT_VERSION
-from kernel.trace import semconv as sc
-from kernel.trace.codec import encode_run, finish_span
-from kernel.trace.journal import write_trace
-from kernel.trace.span import Resource, Span
+from kernel.record import FORMAT_VERSION
+from kernel.trace import Resource, Span, encode_run, finish_span, semconv as sc, write_trace
 from kernel.version import VERSION
-from replay.play.recording import Recording
+from replay.play import Recording
 
 
 def save(recording: Recording, path: Path) -> None:

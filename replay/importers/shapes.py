@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from kernel.record.canonical import compact_json, parse_json, to_jsonable
+from kernel.record import compact_json, parse_json, to_jsonable
 
 Chat = dict[str, Any]
 

@@ -10,8 +10,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from kernel.record.messages import ModelParams, Usage
-from kernel.trace.span import Resource, Span
+from kernel.record import ModelParams, Usage
+from kernel.trace import Resource, Span
 from replay.importers.events import from_events
 from replay.importers.indexed import listed, openinference, openllmetry
 from replay.importers.shapes import Chat, decoded, messages_of, reply_of, system_messages, to_chat

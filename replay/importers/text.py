@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from kernel.parse import parse
-from kernel.record.messages import Message, Reply, ToolSpec, Usage
+from kernel.record import Message, Reply, ToolSpec, Usage
 from replay.importers.messages import SourceMessage, refuse
 from replay.importers.model import Dialogue, Result, Round, Turn
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from kernel.record.messages import ToolCall
-from kernel.trace.span import ERROR, Span
+from kernel.record import ToolCall
+from kernel.trace import ERROR, Span
 from replay.importers.link import canonical_arguments
 from replay.importers.model import Result
 from replay.importers.shapes import decoded, result_text

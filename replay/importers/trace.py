@@ -11,11 +11,8 @@ from collections.abc import Sequence
 import msgspec
 
 from kernel.errors import TraceError
-from kernel.record.canonical import canonical_json
-from kernel.record.messages import Reply, ToolSpec
-from kernel.record.run import Chat, Guard, Mark, Run, RunHead, Step
-from kernel.trace.genai import tool_from_json
-from kernel.trace.span import Span
+from kernel.record import Chat, Guard, Mark, Reply, Run, RunHead, Step, ToolSpec, canonical_json
+from kernel.trace import Span, tool_from_json
 from replay.importers.build import OPEN_ENDED, build_runs
 from replay.importers.link import Chain, Heard, hear, link, without_nested
 from replay.importers.marks import Marker, derived_id
@@ -23,7 +20,7 @@ from replay.importers.model import Dialogue, Round, Turn
 from replay.importers.spans import agent_name, framework_of, read_model_call, role_of
 from replay.importers.tool_spans import ToolSpans, read_tool_call, result_of
 from replay.importers.turns import UNANSWERED, read_turns
-from replay.play.recording import RecordedRun, Recording
+from replay.play import RecordedRun, Recording
 from replay.readers import RawTrace
 
 ACCEPTED = (

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from kernel.record.messages import Message, Reply
+from kernel.record import Message, Reply
 from replay.importers.messages import SourceMessage, refuse
 from replay.importers.model import Result, Round, Turn
 

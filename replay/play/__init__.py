@@ -2,3 +2,25 @@
 
 May import the kernel and `readers`; never a report.
 """
+
+from typing import TYPE_CHECKING
+
+from kernel.door import door
+
+if TYPE_CHECKING:
+    from replay.play.comparison import compare
+    from replay.play.divergence import ABSENT, DRIFT, Divergence, differences
+    from replay.play.doubles import DerivedIds, RecordedTranscript, recorded_toolbox
+    from replay.play.forking import Change, fork, resume
+    from replay.play.play import Digests, ReplayResult, play_run, replay, why_not_replayable
+    from replay.play.recording import RecordedRun, Recording, assemble, load
+else:
+    __getattr__ = door(
+        __name__,
+        comparison="compare",
+        divergence="ABSENT DRIFT Divergence differences",
+        doubles="DerivedIds RecordedTranscript recorded_toolbox",
+        forking="Change fork resume",
+        play="Digests ReplayResult play_run replay why_not_replayable",
+        recording="RecordedRun Recording assemble load",
+    )

@@ -12,17 +12,23 @@ from collections.abc import Awaitable, Sequence
 from typing import Any, Literal, TypeVar
 
 from kernel.errors import ModelError
-from kernel.loop.act import FORK, Confirm, ConfirmFailed
-from kernel.loop.ask import DEADLINE
-from kernel.loop.loop import FinishContext
-from kernel.loop.read import Transcript
-from kernel.record.canonical import canonical_json
-from kernel.record.messages import ModelParams, Reply, Request
-from kernel.record.run import Approval, Call, CallRecord, Run, RunHead, Step
-from kernel.record.texts import Texts
-from kernel.record.transcript import READ_RANGE
+from kernel.loop import DEADLINE, FORK, Confirm, ConfirmFailed, FinishContext, Transcript
+from kernel.record import (
+    READ_RANGE,
+    Approval,
+    Call,
+    CallRecord,
+    ModelParams,
+    Reply,
+    Request,
+    Run,
+    RunHead,
+    Step,
+    Texts,
+    canonical_json,
+)
 from kernel.seams import DeadlineExceeded, Invocation, Point
-from kernel.tools.registry import Tool
+from kernel.tools import Tool
 
 T = TypeVar("T")
 
@@ -280,7 +286,7 @@ def recorded_finish_check(run: Run) -> Any:
 
 def recorded_toolbox(head: RunHead) -> dict[str, Tool]:
     """The tools of a recorded head; none of them can be run, the seam serves their results."""
-    from kernel.tools.read_range import read_range
+    from kernel.tools import read_range
 
     tools: dict[str, Tool] = {}
     for spec in head.tools:

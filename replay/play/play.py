@@ -14,14 +14,10 @@ from msgspec import Struct
 
 from kernel.agent import Agent
 from kernel.errors import ConfigError
-from kernel.loop.loop import Loop
-from kernel.loop.policy import policy_from
-from kernel.loop.tracer import NullTracer
-from kernel.record.messages import ToolSpec
-from kernel.record.run import Chat, Run, RunHead, Step
-from kernel.record.transcript import READ_RANGE, RequestDigest
+from kernel.loop import Loop, NullTracer, policy_from
+from kernel.record import READ_RANGE, Chat, RequestDigest, Run, RunHead, Step, ToolSpec
 from kernel.seams import Seams
-from replay.play.compare import compare, content_divergences
+from replay.play.comparison import compare, content_divergences
 from replay.play.divergence import DRIFT, Divergence, Verdict
 from replay.play.doubles import (
     DerivedIds,

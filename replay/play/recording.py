@@ -11,11 +11,8 @@ import msgspec
 from msgspec import Struct
 
 from kernel.errors import TraceError
-from kernel.record.run import Mark, Run
-from kernel.trace import semconv as sc
-from kernel.trace.attributes import Reader
-from kernel.trace.codec import Problem, decode_run
-from kernel.trace.span import Span
+from kernel.record import Mark, Run
+from kernel.trace import Problem, Reader, Span, decode_run, semconv as sc
 from replay.readers import RawTrace, TraceFile, read_traces
 
 

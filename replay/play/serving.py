@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from kernel.record.run import Call, CallRecord, Run
+from kernel.record import Call, CallRecord, Run
 from replay.play.divergence import ABSENT, Divergence, differences
 from replay.play.doubles import RecordedModel, RecordedTools, ReplayMiss
 

@@ -3,10 +3,22 @@
 The format is found by content. Every refusal is a `kernel.errors.TraceError` of one line.
 """
 
-from __future__ import annotations
+from typing import TYPE_CHECKING
 
-from replay.readers.index import find_trace, iter_traces
-from replay.readers.model import RawTrace, TraceFile
-from replay.readers.read import read_traces
+from kernel.door import door
 
-__all__ = ["RawTrace", "TraceFile", "find_trace", "iter_traces", "read_traces"]
+if TYPE_CHECKING:
+    from replay.readers.index import find_trace, iter_traces
+    from replay.readers.model import RawTrace, TraceFile
+    from replay.readers.otlp_proto import split_frames
+    from replay.readers.read import read_traces
+    from replay.readers.source import GZIP, ZSTD, Source, unpack
+else:
+    __getattr__ = door(
+        __name__,
+        index="find_trace iter_traces",
+        model="RawTrace TraceFile",
+        otlp_proto="split_frames",
+        read="read_traces",
+        source="GZIP Source ZSTD unpack",
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Sequence
 
-from kernel.trace.span import Resource, Span
+from kernel.trace import Resource, Span
 from replay.readers.model import RawTrace
 
 _HEX = "0123456789abcdef"

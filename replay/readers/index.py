@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from kernel.errors import TraceError
-from kernel.trace.otlp_json import SpanJson, read_id, to_resource, to_span
+from kernel.trace import SpanJson, read_id, to_resource, to_span
 from replay.readers import otlp
 from replay.readers.documents import read_document
 from replay.readers.gather import Gather

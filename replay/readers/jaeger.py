@@ -11,8 +11,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from kernel.trace.otlp_json import read_id
-from kernel.trace.span import Event, Link, Resource, Span
+from kernel.trace import Event, Link, Resource, Span, read_id
 from replay.readers.gather import Gather, label
 from replay.readers.jaeger_tags import Tag, TagReader, take_kind, take_scope, take_status
 from replay.readers.times import duration_ns, rfc3339_ns

@@ -10,8 +10,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from kernel.trace.otlp_json import read_base64
-from kernel.trace.span import CLIENT, CONSUMER, ERROR, INTERNAL, OK, PRODUCER, SERVER, UNSET
+from kernel.trace import CLIENT, CONSUMER, ERROR, INTERNAL, OK, PRODUCER, SERVER, UNSET, read_base64
 
 _KINDS = {"internal": INTERNAL, "server": SERVER, "client": CLIENT, "producer": PRODUCER, "consumer": CONSUMER}
 _LISTS_OF_TEXT = frozenset({"gen_ai.response.finish_reasons", "gen_ai.request.stop_sequences"})

@@ -8,8 +8,18 @@ from __future__ import annotations
 import msgspec
 from msgspec import Struct
 
-from kernel.trace.otlp_json import EventJson, ResourceJson, ScopeJson, SpanJson, read_id, to_event, to_resource, to_span
-from kernel.trace.span import Resource, Span
+from kernel.trace import (
+    EventJson,
+    Resource,
+    ResourceJson,
+    ScopeJson,
+    Span,
+    SpanJson,
+    read_id,
+    to_event,
+    to_resource,
+    to_span,
+)
 from replay.readers.gather import Gather
 from replay.readers.refusal import refuse
 from replay.readers.source import Source

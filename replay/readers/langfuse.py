@@ -11,8 +11,7 @@ from typing import Any
 
 import msgspec
 
-from kernel.trace.otlp_json import read_id
-from kernel.trace.span import ERROR, UNSET, Resource, Span
+from kernel.trace import ERROR, UNSET, Resource, Span, read_id
 from replay.readers.gather import Gather
 from replay.readers.times import rfc3339_ns
 

@@ -11,7 +11,7 @@ from typing import IO, Any
 import msgspec
 from msgspec import Raw, Struct
 
-from kernel.trace.otlp_json import ResourceJson, ScopeJson
+from kernel.trace import ResourceJson, ScopeJson
 from replay.readers.source import GZIP, ZSTD
 
 _CHUNK = 8 * 2**20

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from kernel.trace.span import Resource, Span
+from kernel.trace import Resource, Span
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,9 +7,8 @@ from typing import Any
 
 import msgspec
 
-from kernel.record.canonical import valid_text
-from kernel.trace.otlp_json import DocumentJson, ScopeJson, SpanJson, to_resource, to_span
-from kernel.trace.span import Resource, Span
+from kernel.record import valid_text
+from kernel.trace import DocumentJson, Resource, ScopeJson, Span, SpanJson, to_resource, to_span
 from replay.readers.gather import Gather, label
 
 _decode = msgspec.json.Decoder(DocumentJson).decode

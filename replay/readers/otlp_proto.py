@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kernel.trace.span import Event, Link, Resource, Span
+from kernel.trace import Event, Link, Resource, Span
 from replay.readers import json_text
 from replay.readers.gather import Gather
 from replay.readers.refusal import refuse

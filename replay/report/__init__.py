@@ -2,3 +2,27 @@
 
 May import `play` and `readers`.
 """
+
+from typing import TYPE_CHECKING
+
+from kernel.door import door
+
+if TYPE_CHECKING:
+    from replay.report.contrasts import contrast
+    from replay.report.detail import step_detail
+    from replay.report.documents import Emitted, document, to_json
+    from replay.report.emit import traces_url
+    from replay.report.literals import cut, line, literal, width_of
+    from replay.report.render import Paint, View, arguments, title
+    from replay.report.reporting import heading, report, run_lines
+else:
+    __getattr__ = door(
+        __name__,
+        contrasts="contrast",
+        detail="step_detail",
+        documents="Emitted document to_json",
+        emit="traces_url",
+        literals="cut line literal width_of",
+        render="Paint View arguments title",
+        reporting="heading report run_lines",
+    )

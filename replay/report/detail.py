@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kernel.record.canonical import compact_json
-from kernel.record.run import CallRecord, Step, StepMarks
-from replay.report.literal import cut, literal, width_of
+from kernel.record import CallRecord, Step, StepMarks, compact_json
+from replay.report.literals import cut, literal, width_of
 from replay.report.render import LABEL, MARGIN, View, attempt_words, parts_after, parts_before, used_words
 
 _MAX_BLOCK_LINES = 200

@@ -15,18 +15,25 @@ from urllib.parse import urlsplit, urlunsplit
 import msgspec
 
 from kernel.errors import ConfigError, TraceError
-from kernel.export.http import Client, destination
-from kernel.record.run import FORMAT_VERSION, Mark, Run, StepMarks
+from kernel.export import Client, destination
+from kernel.record import FORMAT_VERSION, Mark, Run, StepMarks
 from kernel.seams import Ids
-from kernel.trace import semconv as sc
-from kernel.trace.codec import encode_run, finish_span, seal, span_name
-from kernel.trace.journal import write_trace
-from kernel.trace.otlp import encode_line, encode_span
-from kernel.trace.span import ERROR, Link, Resource, Span
+from kernel.trace import (
+    ERROR,
+    Link,
+    Resource,
+    Span,
+    encode_line,
+    encode_run,
+    encode_span,
+    finish_span,
+    seal,
+    semconv as sc,
+    span_name,
+    write_trace,
+)
 from kernel.version import VERSION
-from replay.play.doubles import DerivedIds
-from replay.play.play import ReplayResult
-from replay.play.recording import Recording
+from replay.play import DerivedIds, Recording, ReplayResult
 
 MAX_REQUEST_BYTES = 4 * 2**20
 """Spans are sent in requests of about this much; a larger span goes alone."""

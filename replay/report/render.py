@@ -7,10 +7,9 @@ from typing import Any
 
 from msgspec import Struct
 
-from kernel.record.canonical import compact_json
-from kernel.record.run import Attempt, BudgetReading, Call, CallRecord, Decision, GuardVerdict, Run, Step
-from replay.play.recording import Recording
-from replay.report.literal import cut, line, literal, quoted, width_of
+from kernel.record import Attempt, BudgetReading, Call, CallRecord, Decision, GuardVerdict, Run, Step, compact_json
+from replay.play import Recording
+from replay.report.literals import cut, line, literal, quoted, width_of
 
 FOLD_BEYOND = 40
 """Longer runs are folded to their head, their tail and the steps around what matters."""

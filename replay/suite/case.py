@@ -12,8 +12,7 @@ from syrupy.data import Snapshot, SnapshotCollection
 
 from kernel.agent import Agent
 from kernel.errors import TracefirstError
-from replay.play.play import ReplayResult, replay
-from replay.play.recording import Recording, load
+from replay.play import Recording, ReplayResult, load, replay
 from replay.suite.agents import AgentNotFound, load_agent
 from replay.suite.extension import ReplaySnapshotExtension, diff
 from replay.suite.failure import ReplayFailed, headline_of, of_verdict

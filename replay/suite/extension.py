@@ -12,8 +12,8 @@ from typing import Any
 from syrupy.data import SnapshotCollection
 from syrupy.extensions.single_file import SingleFileSnapshotExtension, WriteMode
 
-from replay.play.play import ReplayResult
-from replay.report.literal import literal
+from replay.play import ReplayResult
+from replay.report import literal
 from replay.suite.paths import EXTENSION
 from replay.suite.snapshot import snapshot_text
 

@@ -9,7 +9,7 @@ import pytest
 if TYPE_CHECKING:
     from _pytest._code.code import TerminalRepr
 
-    from replay.play.play import ReplayResult
+    from replay.play import ReplayResult
 
 Reason = Literal["diverged", "drifted", "not_checked", "missing", "stale", "changed", "unreadable", "agent"]
 
@@ -37,8 +37,7 @@ class ReplayFailed(Exception):
 
 def of_verdict(result: ReplayResult, fixture: str, *lines: str) -> ReplayFailed:
     """The failure of a replay that is not as recorded: first difference, cause, evidence, next command."""
-    from replay.report.render import View
-    from replay.report.report import report
+    from replay.report import View, report
 
     assert result.verdict != "same"
     first = result.first
@@ -49,7 +48,7 @@ def of_verdict(result: ReplayResult, fixture: str, *lines: str) -> ReplayFailed:
 
 def headline_of(result: ReplayResult) -> str:
     """A verdict with its first difference, on one line."""
-    from replay.report.literal import literal
+    from replay.report import literal
 
     first = result.first
     where = f" at step {first.step}: {first.kind} {literal(first.path)} ({first.cause})" if first is not None else ""

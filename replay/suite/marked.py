@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kernel.agent import Agent
-from replay.play.play import ReplayResult, replay
-from replay.play.recording import Recording
+from replay.play import Recording, ReplayResult, replay
 from replay.suite.case import load_named, only_recording, outcome_of, replay_today, replay_with, verdict_failure
 from replay.suite.session import Suite
 from replay.suite.settings import Settings

@@ -40,7 +40,7 @@ def traces_in(path: Path) -> list[str]:
     first = _TRACE_ID.search(data)
     if first is not None and data.count(first[0]) == data.count(b'"traceId"'):
         return [first[1].decode().lower()]
-    from replay.play.recording import load
+    from replay.play import load
 
     return [recording.trace_id for recording in load(path)]
 
@@ -57,7 +57,7 @@ def snapshot_path(fixture: Path, trace_id: str | None) -> Path:
 def _safe(trace_id: str) -> str:
     if _SAFE.fullmatch(trace_id):
         return trace_id
-    from kernel.record.canonical import digest
+    from kernel.record import digest
 
     return f"_{digest(trace_id)}"
 

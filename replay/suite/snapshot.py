@@ -9,11 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from kernel.record.canonical import compact_json, digest
-from kernel.record.run import CallRecord, Run, RunEnd, Step
-from replay.play.play import ReplayResult
-from replay.play.recording import Recording
-from replay.report.literal import cut, line, literal
+from kernel.record import CallRecord, Run, RunEnd, Step, compact_json, digest
+from replay.play import Recording, ReplayResult
+from replay.report import cut, line, literal
 
 FORMAT = "replay snapshot 1"
 

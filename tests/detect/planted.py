@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from kernel.trace import semconv as sc
 from kernel.trace.otlp import encode_document
-from kernel.trace.seal import seal
+from kernel.trace.sealing import seal
 from kernel.trace.span import Resource, Span
 from replay.readers import read_traces
 

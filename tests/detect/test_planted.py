@@ -121,7 +121,7 @@ FRAMEWORK = {
         """
 import kernel.loop.loop
 import msgspec
-from kernel.loop.evaluate import evaluate
+from kernel.loop.evaluation import evaluate
 
 def changed(*args, **kwargs):
     return msgspec.structs.replace(evaluate(*args, **kwargs), thought="")
@@ -133,7 +133,7 @@ kernel.loop.loop.evaluate = changed
     "the parser no longer reads a format": (
         """
 import kernel.loop.loop
-from kernel.loop.evaluate import evaluate
+from kernel.loop.evaluation import evaluate
 from kernel.record.run import Decision, Fault
 
 def changed(*args, **kwargs):

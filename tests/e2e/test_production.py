@@ -29,8 +29,7 @@ from replay.play.recording import Recording, load
 from tests.planted_secrets import PLANTED, LeakyRun, leaks
 
 from .model_server import running_model_server
-from .otlp_server import OtlpServer
-from .otlp_server import Reply as Answer
+from .otlp_server import OtlpServer, Reply as Answer
 from .servers import CollectorServer, free_port, running_collector, servers_available, wait_until
 from .test_export_collector import Relay
 

@@ -35,8 +35,8 @@ from .servers import (
     running_collector,
     running_jaeger,
     servers_available,
+    wait_until as wait_for,
 )
-from .servers import wait_until as wait_for
 
 _unavailable = servers_available()
 pytestmark = [pytest.mark.e2e, pytest.mark.skipif(_unavailable is not None, reason=str(_unavailable))]

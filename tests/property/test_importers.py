@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from hypothesis import HealthCheck, assume, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, assume, given, settings, strategies as st
 
 from kernel.errors import TraceError
 from kernel.trace.span import Event, Resource, Span

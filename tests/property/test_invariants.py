@@ -20,8 +20,7 @@ from uuid import UUID
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from fixtures.record import CountingClock, CountingIds
 from kernel import (

@@ -8,8 +8,7 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from kernel.stores.ledger import Entry, Ledger, LedgerError, MemoryLedger, SqliteLedger
 

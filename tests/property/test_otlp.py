@@ -6,8 +6,7 @@ import json
 import math
 from typing import Any
 
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from kernel.trace.otlp import decode_span, encode_document, encode_line, encode_span
 from kernel.trace.span import Event, Link, Resource, Span

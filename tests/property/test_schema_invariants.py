@@ -3,8 +3,7 @@
 import json
 from typing import Any
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from kernel.tools.schema import MAX_VIOLATIONS, ArgumentSchema
 

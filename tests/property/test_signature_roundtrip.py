@@ -8,8 +8,7 @@ from enum import Enum
 from typing import Any, Literal, TypedDict
 from uuid import UUID
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from kernel.tools.schema import ArgumentSchema
 from kernel.tools.signature import bind, schema_of

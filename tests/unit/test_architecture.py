@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -48,9 +49,7 @@ def imports(module: str, *, at_load: bool) -> Iterator[str]:
         elif isinstance(node, ast.ImportFrom):
             base = "." * node.level + (node.module or "")
             assert not node.level, f"{module} imports {base} by a relative name; write the whole one"
-            for alias in node.names:
-                name = f"{base}.{alias.name}"
-                yield base if base in FILES and name not in FILES else name
+            yield from (f"{base}.{alias.name}" for alias in node.names)
         elif at_load and (
             is_type_checking(node) or isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda))
         ):
@@ -75,10 +74,55 @@ def test_neither_room_imports_tests_or_fixtures() -> None:
     assert wrong == []
 
 
+DOORS = [m for m, path in FILES.items() if path.name == "__init__.py" and "kernel.door" in path.read_text("utf-8")]
+
+
+@cache
+def home(room: str) -> dict[str, str]:
+    """Which module each name that a room's door offers lives in."""
+    blocks = [node for node in tree(room).body if is_type_checking(node)]
+    imported = [node for block in blocks for node in ast.walk(block) if isinstance(node, ast.ImportFrom)]
+    return {alias.asname or alias.name: str(node.module) for node in imported for alias in node.names}
+
+
+def target(name: str) -> str | None:
+    """The module of ours that an import leads to: through a door, to the module that holds the name."""
+    package, _, last = name.rpartition(".")
+    if package in DOORS and last in home(package):
+        behind = home(package)[last]
+        return target(f"{behind}.{last}") if behind in DOORS else behind
+    return name if name in FILES else package if package in FILES else None
+
+
 def arrows() -> dict[str, set[str]]:
-    """Which modules each module loads. `from package import module` leads to that module, `from package import name` to the
-    package's `__init__`."""
-    return {m: {name for name in imports(m, at_load=True) if name in FILES and name != m} for m in FILES}
+    """Which modules each module loads. `from room import name` leads to the module of the name."""
+    found = {m: {target(name) for name in imports(m, at_load=True)} - {None, m} for m in FILES}
+    return {m: {str(name) for name in names} for m, names in found.items()}
+
+
+@pytest.mark.parametrize("package", DOORS)
+def test_a_door_offers_to_programs_what_it_offers_to_type_checkers(package: str) -> None:
+    opened: dict[str, str] = {}
+    for node in ast.walk(tree(package)):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "door":
+            for keyword in node.keywords:
+                opened |= dict.fromkeys(ast.literal_eval(keyword.value).split(), f"{package}.{keyword.arg}")
+    assert opened == home(package)
+    module = import_module(package)
+    assert all(getattr(module, name) is getattr(import_module(behind), name) for name, behind in opened.items())
+
+
+def test_rooms_are_entered_by_their_doors() -> None:
+    """Outside a room only its `__init__` is named, but for a module that is used as a whole (`semconv as sc`)."""
+    wrong = [
+        (m, name)
+        for m in FILES
+        if m not in DOORS
+        for name in imports(m, at_load=False)
+        for package in [".".join(name.split(".")[:2])]
+        if package in DOORS and not m.startswith(f"{package}.") and name.count(".") > 2
+    ]
+    assert wrong == []
 
 
 def cycles(graph: dict[str, set[str]]) -> list[list[str]]:

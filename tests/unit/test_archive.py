@@ -11,8 +11,7 @@ from itertools import permutations
 from pathlib import Path
 
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
+from hypothesis import example, given, settings, strategies as st
 
 from kernel.stores.archive import ArchiveError, Note, SqliteArchive
 

@@ -17,8 +17,7 @@ from typing import Any
 
 import pytest
 from click import UsageError
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from kernel import Agent, Budget, ScriptedModel, ToolRegistry, Usage
 from kernel.errors import TraceError

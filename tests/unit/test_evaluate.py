@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
-from kernel.loop.evaluate import Rules, evaluate
+from kernel.loop.evaluation import Rules, evaluate
 from kernel.record.messages import Reply, ToolCall
 from kernel.record.texts import Texts
 from kernel.tools.registry import Tool, ToolRegistry

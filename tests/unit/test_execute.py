@@ -12,8 +12,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from kernel.record.fault import MAX_CHARS
 from kernel.record.run import Call

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from kernel import Agent, Budget, ConfigError, ContextLimits, Guard, ModelError, Reply, ScriptedModel, ToolRegistry
-from kernel.loop.evaluate import Rules, evaluate
+from kernel.loop.evaluation import Rules, evaluate
 from kernel.loop.limits import estimate_tokens, message_tokens
 from kernel.record.messages import ToolCall
 from kernel.record.run import Decision

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from kernel.loop.guard import LoopGuard
 from kernel.record.run import Call, CallRecord, Guard, GuardVerdict, ToolFault

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from kernel.loop.limits import Spending, estimate_tokens, message_tokens
 from kernel.record.messages import Message, Reply, ToolCall, Usage

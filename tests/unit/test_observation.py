@@ -6,8 +6,7 @@ import json
 import re
 
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 
 from kernel.record.observation import ArtifactError, ArtifactStore, Language, cut_mark, show
 

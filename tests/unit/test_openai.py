@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
+from hypothesis import example, given, settings, strategies as st
 
 from kernel.errors import ConfigError
 from kernel.model.endpoint import Endpoint, kind_of, retry_after_s

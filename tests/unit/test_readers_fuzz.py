@@ -7,8 +7,7 @@ import json
 from typing import Any
 
 import zstandard
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from kernel.errors import TraceError
 from kernel.trace.otlp import encode_document

@@ -5,8 +5,7 @@ from __future__ import annotations
 import unicodedata
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from kernel.record.run import (
     Budget,
@@ -22,11 +21,11 @@ from kernel.record.run import (
     ToolFault,
 )
 from replay.play.divergence import ABSENT
-from replay.report.contrast import contrast
+from replay.report.contrasts import contrast
 from replay.report.detail import step_detail
-from replay.report.literal import cut, line, literal, quoted, width_of, wrap
+from replay.report.literals import cut, line, literal, quoted, width_of, wrap
 from replay.report.render import Paint, View, step_lines, tree, value_text
-from replay.report.report import run_lines
+from replay.report.reporting import run_lines
 from tests.helpers import runs
 
 HOSTILE = "\x1b[31mred\x1b]8;;http://x\x07 \x9b2J \u202etxt\u2066 \u200b\ud800\r\n\tend"

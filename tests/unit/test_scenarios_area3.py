@@ -47,8 +47,7 @@ from kernel.trace.span import Event, Span
 from replay.cli import main
 from replay.play.play import replay
 from replay.play.recording import load
-from tests.e2e.otlp_server import OtlpServer
-from tests.e2e.otlp_server import Reply as Answer
+from tests.e2e.otlp_server import OtlpServer, Reply as Answer
 from tests.e2e.servers import free_port
 from tests.helpers import act, calls, finish, play, registry
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import string
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from kernel.errors import ConfigError
 from kernel.record.texts import CATALOGUES, Texts, texts_for

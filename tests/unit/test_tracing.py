@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from opentelemetry import baggage, trace
-from opentelemetry import context as otel_context
+from opentelemetry import baggage, context as otel_context, trace
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider

@@ -5,9 +5,9 @@ from __future__ import annotations
 import unicodedata
 from typing import Any
 
-from kernel.record.canonical import compact_json
-from replay.play.divergence import ABSENT
-from replay.report.literal import cut, escape, literal
+from kernel.record import compact_json
+from replay.play import ABSENT
+from replay.report.literals import cut, escape, literal
 
 _CONTEXT = 24
 _ASCII_BLANK = " "

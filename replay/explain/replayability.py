@@ -8,12 +8,10 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
-from kernel.record.run import CallRecord, RunHead, Step
-from kernel.trace.codec import Problem
-from replay.play.play import why_not_replayable
-from replay.play.recording import RecordedRun, Recording
-from replay.report.literal import line, literal
-from replay.report.render import View, title
+from kernel.record import CallRecord, RunHead, Step
+from kernel.trace import Problem
+from replay.play import RecordedRun, Recording, why_not_replayable
+from replay.report import View, line, literal, title
 
 Replayability = Literal["whole", "part", "no"]
 Presence = Literal["recorded", "missing", "none", "open"]

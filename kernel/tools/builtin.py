@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from kernel.record.messages import ToolSpec
-from kernel.record.texts import Texts
-from kernel.record.transcript import READ_RANGE
+from kernel.record import READ_RANGE, Texts, ToolSpec
 from kernel.tools.registry import Tool
 
 _READ_RANGE_SCHEMA = {

@@ -9,14 +9,9 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from kernel.record.canonical import canonical_json
-from kernel.record.run import Run, Step
-from replay.play.compare import compare
-from replay.play.divergence import Divergence, differences
-from replay.play.recording import Recording
-from replay.report.contrast import contrast
-from replay.report.literal import line, literal
-from replay.report.render import View, arguments, title
+from kernel.record import Run, Step, canonical_json
+from replay.play import Divergence, Recording, compare, differences
+from replay.report import View, arguments, contrast, line, literal, title
 
 _MOMENTARY = ("/elapsed_ns", "/id", "/key", "/token")
 """Where two live runs always differ: times, ids that providers make up, and what is derived from the run's own id."""

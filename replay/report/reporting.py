@@ -6,13 +6,11 @@ import shlex
 from collections.abc import Iterator
 from typing import Any
 
-from kernel.record.run import Run, RunEnd
-from replay.play.divergence import DRIFT, Divergence
-from replay.play.play import ReplayResult
-from replay.play.recording import Recording
-from replay.report.contrast import contrast
-from replay.report.document import Emitted, last_stop, layers_of, step_count
-from replay.report.literal import cut, line, literal, wrap
+from kernel.record import Run, RunEnd
+from replay.play import DRIFT, Divergence, Recording, ReplayResult
+from replay.report.contrasts import contrast
+from replay.report.documents import Emitted, last_stop, layers_of, step_count
+from replay.report.literals import cut, line, literal, wrap
 from replay.report.render import View, step_lines, title, tree, usage_words, value_text
 
 _DOWNSTREAM_LINES = 200

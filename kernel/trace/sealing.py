@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import Any
 from zlib import crc32
 
-from kernel.record.canonical import canonical_json
+from kernel.record import canonical_json
 from kernel.trace import semconv as sc
 
 _DIGITS = 4

@@ -15,14 +15,22 @@ from unicodedata import category
 from msgspec import Struct
 
 from kernel.parse import ParsedCall, ParseFault, parse, parse_arguments
-from kernel.record.canonical import compact_json, parse_json, to_jsonable, valid_text
-from kernel.record.messages import Reply, ToolCall
-from kernel.record.run import Call, Decision, Fault, Protocol
-from kernel.record.texts import Texts
-from kernel.record.transcript import FINISH, identified
-from kernel.tools.registry import Tool
-from kernel.tools.schema import Violation
-from kernel.tools.violation import ABSENT
+from kernel.record import (
+    FINISH,
+    Call,
+    Decision,
+    Fault,
+    Protocol,
+    Reply,
+    Texts,
+    ToolCall,
+    compact_json,
+    identified,
+    parse_json,
+    to_jsonable,
+    valid_text,
+)
+from kernel.tools import ABSENT, Tool, Violation
 
 _CUT = frozenset({"length", "max_tokens", "max_output_tokens", "model_length", "model_context_window_exceeded"})
 _FILTERED = frozenset(

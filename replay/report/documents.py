@@ -9,11 +9,8 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from kernel.record.canonical import to_jsonable
-from kernel.record.run import Run
-from replay.play.divergence import Divergence
-from replay.play.play import ReplayResult
-from replay.play.recording import Recording
+from kernel.record import Run, to_jsonable
+from replay.play import Divergence, Recording, ReplayResult
 
 LAYERS = ("requests", "decisions", "calls", "results", "observations", "guard", "feedback", "budget", "stop")
 """What a replay compares where it was recorded."""

@@ -15,21 +15,26 @@ from msgspec import Struct
 
 from kernel.agent import Agent
 from kernel.errors import ConfigError, ModelError
-from kernel.loop.act import FORK, Confirm
-from kernel.loop.loop import Loop
-from kernel.loop.read import Transcript
-from kernel.model.scripted import PromptFunction, as_model, described
-from kernel.record.canonical import canonical_json, to_jsonable
-from kernel.record.messages import ModelParams, Reply, Request
-from kernel.record.run import Attempt, Call, CallRecord, Run, RunHead, ToolFault
+from kernel.loop import FORK, Confirm, Loop, Transcript
+from kernel.model import PromptFunction, as_model, described
+from kernel.record import (
+    Attempt,
+    Call,
+    CallRecord,
+    ModelParams,
+    Reply,
+    Request,
+    Run,
+    RunHead,
+    ToolFault,
+    canonical_json,
+    to_jsonable,
+)
 from kernel.result import RunResult, result_of
 from kernel.seams import Clock, Ids, Invocation, Model, Point, RandomIds, Seams, SystemClock
-from kernel.stores.ledger import MemoryLedger
-from kernel.tools.execute import LiveTools
-from kernel.tools.registry import Tool
-from kernel.trace import semconv as sc
-from kernel.trace.settings import tracing_from
-from kernel.trace.span import Link
+from kernel.stores import MemoryLedger
+from kernel.tools import LiveTools, Tool
+from kernel.trace import Link, semconv as sc, tracing_from
 from replay.play.doubles import Answers, RecordedClock, fixed_calls, ran
 from replay.play.recording import Recording
 

@@ -7,9 +7,8 @@ from typing import Any
 
 import msgspec
 
-from kernel.record.messages import ToolSpec
-from kernel.record.run import BudgetReading, CallRecord, Chat, Run, Step, StepMarks
-from kernel.trace.codec import Problem
+from kernel.record import BudgetReading, CallRecord, Chat, Run, Step, StepMarks, ToolSpec
+from kernel.trace import Problem
 from replay.play.divergence import ABSENT, Divergence, Kind, differences
 
 _MAX_PER_PLACE = 5
