@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from kernel.seams import Clock, Ids, Model
     from kernel.stores import Archive, Ledger, MemoryLedger, SqliteArchive, SqliteLedger
     from kernel.tools import Tool, ToolRegistry
-    from kernel.trace import Tracing
+    from kernel.tracing import Tracing
 else:
     __getattr__ = door(
         __name__,
@@ -56,7 +56,7 @@ else:
         seams="Clock Ids Model",
         stores="Archive Ledger MemoryLedger SqliteArchive SqliteLedger",
         tools="Tool ToolRegistry",
-        trace="Tracing",
+        tracing="Tracing",
     )
 
 __all__ = [

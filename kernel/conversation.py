@@ -16,7 +16,7 @@ from kernel.stores import MemoryLedger
 
 if TYPE_CHECKING:
     from kernel.agent import Agent
-    from kernel.trace import Session
+    from kernel.tracing import Session
 
 
 class Conversation:
@@ -98,7 +98,7 @@ class Conversation:
 
     def _open_session(self, head: RunHead) -> Session | None:
         if self._trace_id is None:
-            from kernel.trace import tracing_from
+            from kernel.tracing import tracing_from
 
             tracing = tracing_from(self._trace)
             parent = tracing.parent() if tracing is not None else None

@@ -14,7 +14,7 @@ from kernel.record import Run, RunEnd, RunHead, Step, StopReason, Usage
 from kernel.trace import masked_run
 
 if TYPE_CHECKING:
-    from kernel.trace import Session
+    from kernel.tracing import Session
 
 
 class RunResult(Struct, frozen=True, kw_only=True):

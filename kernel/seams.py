@@ -9,12 +9,14 @@ import asyncio
 import os
 import time
 from collections.abc import Awaitable, Mapping, Sequence
-from typing import Any, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 from msgspec import Struct
 
 from kernel.record import Call, CallRecord, Outcome, Reply, Request, ToolFault
-from kernel.tools import Tool
+
+if TYPE_CHECKING:
+    from kernel.tools import Tool
 
 T = TypeVar("T")
 Point = Literal["run", "run_end", "step", "step_end", "chat", "chat_end", "attempt", "call", "call_end"]

@@ -1,7 +1,6 @@
 """The trace: a run as spans and back, its seals, the journal that becomes the trace file.
 
-May import `record`, `masking`, `loop` (the pure functions that derive what is masked) and the seams; sinks of `export` are loaded when
-they are asked for.
+May import `record`, `masking`, `loop` (the pure functions that derive what is masked) and the seams; never `export`.
 """
 
 from typing import TYPE_CHECKING
@@ -12,7 +11,7 @@ if TYPE_CHECKING:
     from kernel.trace.attributes import Reader
     from kernel.trace.codec import Problem, decode_run, encode_run, finish_span, seal, span_name
     from kernel.trace.genai import tool_from_json
-    from kernel.trace.journal import JOURNAL_SUFFIX, SUFFIX, write_trace
+    from kernel.trace.journal import JOURNAL_SUFFIX, SUFFIX, Journal, write_trace
     from kernel.trace.otlp import encode_line, encode_resource, encode_span
     from kernel.trace.otlp_json import (
         DocumentJson,
@@ -27,9 +26,9 @@ if TYPE_CHECKING:
         to_resource,
         to_span,
     )
+    from kernel.trace.recorder import Recorder, Sink
     from kernel.trace.resource import environment_resource
-    from kernel.trace.scrub import masked_run
-    from kernel.trace.settings import Session, Tracing, tracing_from
+    from kernel.trace.scrub import Scrubber, masked_run
     from kernel.trace.span import (
         CLIENT,
         CONSUMER,
@@ -51,15 +50,15 @@ else:
         attributes="Reader",
         codec="Problem decode_run encode_run finish_span seal span_name",
         genai="tool_from_json",
-        journal="JOURNAL_SUFFIX SUFFIX write_trace",
+        journal="JOURNAL_SUFFIX Journal SUFFIX write_trace",
         otlp="encode_line encode_resource encode_span",
         otlp_json="""
             DocumentJson EventJson ResourceJson ScopeJson SpanJson decode_span read_base64 read_id to_event
             to_resource to_span
         """,
+        recorder="Recorder Sink",
         resource="environment_resource",
-        scrub="masked_run",
-        settings="Session Tracing tracing_from",
+        scrub="Scrubber masked_run",
         span="""
             AttributeValue CLIENT CONSUMER ERROR Event INTERNAL Link OK PRODUCER Resource SERVER Span UNSET
         """,

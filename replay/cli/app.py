@@ -10,9 +10,7 @@ import click
 
 from kernel.version import VERSION
 from replay.cli.options import going_on, shared, steps_option
-
-SAME, DIFFERENT, USAGE, UNUSABLE = 0, 1, 2, 3
-"""Exit status. With several files the worst wins in the order 3, 1, 0: an unusable file is never hidden."""
+from replay.cli.status import USAGE
 
 _INTERRUPTED, _PIPE_CLOSED = 130, 141
 _DEFAULT = "run"

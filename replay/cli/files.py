@@ -11,7 +11,8 @@ from pathlib import Path
 import click
 
 from kernel.errors import TraceError
-from replay.play import Recording, assemble, load
+from replay.loading import assemble, load
+from replay.play import Recording
 
 WHOLE_BYTES = 64 * 2**20
 """Larger files are read trace by trace, by way of an index."""
@@ -110,9 +111,8 @@ def must_be_file(path: Path, name: str) -> None:
 
 
 def _meant(name: str) -> str:
-    from replay.cli.app import cli
-
-    verbs = [verb for verb in cli.commands if verb != "run"]
+    context = click.get_current_context(silent=True)
+    verbs = [verb for verb in getattr(context and context.find_root().command, "commands", ()) if verb != "run"]
     near = difflib.get_close_matches(name, verbs, 1)
     return f"; did you mean the verb `{near[0]}`?" if near else ""
 

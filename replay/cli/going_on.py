@@ -16,8 +16,8 @@ from kernel.result import RunResult
 from kernel.trace import JOURNAL_SUFFIX, SUFFIX
 from replay.cli import output
 from replay.cli.agents import agent_for, load_agent, load_model
-from replay.cli.app import DIFFERENT, SAME, UNUSABLE
 from replay.cli.files import message_of, one_recording
+from replay.cli.status import DIFFERENT, SAME, UNUSABLE
 from replay.play import Recording
 from replay.report import Paint, View, literal, run_lines, to_json
 

@@ -10,8 +10,8 @@ import click
 from kernel.errors import ConfigError, TracefirstError
 from kernel.trace import SUFFIX
 from replay.cli import output
-from replay.cli.app import SAME, UNUSABLE
 from replay.cli.files import keep_inputs, message_of, must_be_file
+from replay.cli.status import SAME, UNUSABLE
 from replay.play import Recording
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.-]+")
@@ -49,7 +49,7 @@ def _save(recording: Recording, path: Path) -> None:
 
 def _chosen(file: str, trace_id: str | None, every: bool, *, mask: bool) -> list[Recording]:
     from kernel.masking import Masker
-    from replay.importers import import_file
+    from replay.loading import import_file
 
     found = [
         r

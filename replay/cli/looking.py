@@ -10,8 +10,8 @@ import msgspec
 
 from kernel.errors import TraceError
 from replay.cli import output
-from replay.cli.app import DIFFERENT, SAME, UNUSABLE
 from replay.cli.files import expand, message_of, one_recording, recordings
+from replay.cli.status import DIFFERENT, SAME, UNUSABLE
 from replay.play import RecordedRun, Recording
 from replay.report import Paint, View, heading, literal, run_lines, step_detail, to_json
 

@@ -10,8 +10,8 @@ import click
 from kernel.errors import ConfigError
 from replay.cli import output
 from replay.cli.agents import Agents, agent_for, load_agent
-from replay.cli.app import DIFFERENT, SAME, UNUSABLE, USAGE
 from replay.cli.files import expand, keep_inputs, message_of, recordings
+from replay.cli.status import DIFFERENT, SAME, UNUSABLE, USAGE
 from replay.play import ReplayResult, replay
 from replay.report import Emitted, Paint, View, document, report, to_json
 

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 from kernel.door import door
 
 if TYPE_CHECKING:
-    from replay.explain.diffing import diff, diff_document, diff_lines
-    from replay.explain.replayability import check, check_document, check_lines
+    from replay.explain.diffing import Diff, diff, diff_document, diff_lines
+    from replay.explain.replayability import Check, check, check_document, check_lines
     from replay.explain.scan import Finding, scan_file
     from replay.explain.stats import Stats, stats_lines
 else:
     __getattr__ = door(
         __name__,
-        diffing="diff diff_document diff_lines",
-        replayability="check check_document check_lines",
+        diffing="Diff diff diff_document diff_lines",
+        replayability="Check check check_document check_lines",
         scan="Finding scan_file",
         stats="Stats stats_lines",
     )

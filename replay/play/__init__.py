@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from replay.play.doubles import DerivedIds, RecordedTranscript, recorded_toolbox
     from replay.play.forking import Change, fork, resume
     from replay.play.play import Digests, ReplayResult, play_run, replay, why_not_replayable
-    from replay.play.recording import RecordedRun, Recording, assemble, load
+    from replay.play.recording import RecordedRun, Recording, is_own, own_recording
 else:
     __getattr__ = door(
         __name__,
@@ -22,5 +22,5 @@ else:
         doubles="DerivedIds RecordedTranscript recorded_toolbox",
         forking="Change fork resume",
         play="Digests ReplayResult play_run replay why_not_replayable",
-        recording="RecordedRun Recording assemble load",
+        recording="RecordedRun Recording is_own own_recording",
     )

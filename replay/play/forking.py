@@ -34,7 +34,8 @@ from kernel.result import RunResult, result_of
 from kernel.seams import Clock, Ids, Invocation, Model, Point, RandomIds, Seams, SystemClock
 from kernel.stores import MemoryLedger
 from kernel.tools import LiveTools, Tool
-from kernel.trace import Link, semconv as sc, tracing_from
+from kernel.trace import Link, semconv as sc
+from kernel.tracing import tracing_from
 from replay.play.doubles import Answers, RecordedClock, fixed_calls, ran
 from replay.play.recording import Recording
 

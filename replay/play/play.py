@@ -67,6 +67,13 @@ class ReplayResult(Struct, frozen=True, kw_only=True):
         leading = [d for d in self.divergences if not d.downstream]
         return next((d for d in leading if d.kind not in DRIFT), leading[0] if leading else None)
 
+    def __str__(self) -> str:
+        """One line: the verdict, and where and how the run first differs."""
+        first = self.first
+        if self.why_not or first is None:
+            return f"{self.verdict}: {self.why_not}" if self.why_not else self.verdict
+        return f"{self.verdict} at step {first.step}: {first.kind} {first.path}, cause {first.cause}"
+
 
 def replay(recording: Recording, agent: Agent | None = None) -> ReplayResult:
     """Run a recording again and compare it at every seam.

@@ -12,7 +12,8 @@ from syrupy.data import Snapshot, SnapshotCollection
 
 from kernel.agent import Agent
 from kernel.errors import TracefirstError
-from replay.play import Recording, ReplayResult, load, replay
+from replay.loading import load
+from replay.play import Recording, ReplayResult, replay
 from replay.suite.agents import AgentNotFound, load_agent
 from replay.suite.extension import ReplaySnapshotExtension, diff
 from replay.suite.failure import ReplayFailed, headline_of, of_verdict

@@ -40,7 +40,7 @@ def traces_in(path: Path) -> list[str]:
     first = _TRACE_ID.search(data)
     if first is not None and data.count(first[0]) == data.count(b'"traceId"'):
         return [first[1].decode().lower()]
-    from replay.play import load
+    from replay.loading import load
 
     return [recording.trace_id for recording in load(path)]
 

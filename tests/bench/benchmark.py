@@ -24,8 +24,8 @@ from typing import Any
 from kernel import Agent, Budget, Reply, Request, ToolRegistry, Tracing, Usage
 from kernel.trace.semconv import STEP_INDEX
 from kernel.trace.span import Event, Span
+from replay.loading import load
 from replay.play.play import replay
-from replay.play.recording import load
 
 USAGE = Usage(input_tokens=100, output_tokens=20)
 tools = ToolRegistry()

@@ -10,9 +10,10 @@ import msgspec
 import pytest
 
 from kernel.errors import TraceError
-from replay.importers import import_file, save
+from replay.importers import save
+from replay.loading import import_file, load
 from replay.play.play import replay
-from replay.play.recording import Recording, load
+from replay.play.recording import Recording
 
 pytestmark = pytest.mark.corpus
 

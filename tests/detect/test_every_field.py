@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from kernel.trace import semconv as sc
+from replay.loading import load
 from replay.play.play import replay
-from replay.play.recording import load
 
 from .planted import Place, places, planted
 

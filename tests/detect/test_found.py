@@ -19,8 +19,8 @@ from kernel.trace import semconv as sc
 from kernel.trace.otlp import encode_document
 from kernel.trace.span import Resource
 from replay.cli.app import main
+from replay.loading import load
 from replay.play.play import ReplayResult, replay
-from replay.play.recording import load
 from replay.readers import read_traces
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"

@@ -20,8 +20,8 @@ import pytest
 from kernel import Agent, Budget, ToolRegistry
 from kernel.export.sink import Limits, OtlpSink
 from kernel.trace.otlp_json import decode_span
-from kernel.trace.settings import Tracing
 from kernel.trace.span import Resource, Span
+from kernel.tracing import Tracing
 
 from .servers import CollectorServer, free_port, running_collector, running_jaeger, servers_available, wait_until
 

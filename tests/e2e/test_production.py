@@ -24,8 +24,9 @@ from kernel.export.sink import Limits, OtlpSink, shutdown
 from kernel.record.canonical import compact_json
 from kernel.trace.journal import JOURNAL_SUFFIX, SUFFIX
 from replay.cli import main
+from replay.loading import load
 from replay.play.play import replay
-from replay.play.recording import Recording, load
+from replay.play.recording import Recording
 from tests.planted_secrets import PLANTED, LeakyRun, leaks
 
 from .model_server import running_model_server

@@ -22,9 +22,10 @@ from kernel.export.sink import Limits, OtlpSink
 from kernel.record.run import Run
 from kernel.trace.codec import Problem, decode_run, encode_run
 from kernel.trace.span import Resource, Span
+from replay.loading import load
 from replay.play.divergence import differences
 from replay.play.play import replay
-from replay.play.recording import Recording, load
+from replay.play.recording import Recording
 from tests.helpers import runs
 
 from .servers import (

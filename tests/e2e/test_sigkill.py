@@ -124,8 +124,8 @@ def test_a_killed_run_keeps_its_finished_steps_and_repeats_no_effect(folder_in_m
 
 def check(folder: Path) -> bool:
     """Look at one trial's files; whether its first run died before its end."""
+    from replay.loading import load
     from replay.play.play import replay
-    from replay.play.recording import load
 
     journal, final = folder / "killed.trace.journal", folder / "killed.trace.json"
     reported = (folder / "side.log").read_text().split() if (folder / "side.log").exists() else []

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given, strategies as st
 
+from replay.loading import load
 from replay.play.play import replay
-from replay.play.recording import load
 from replay.suite.extension import diff
 from replay.suite.paths import snapshot_path
 from replay.suite.snapshot import snapshot_text

@@ -17,8 +17,8 @@ from kernel.trace import semconv as sc
 from kernel.trace.codec import Problem, decode_run, encode_run, seal
 from kernel.trace.otlp import encode_document
 from kernel.trace.span import Resource, Span
+from replay.loading import load
 from replay.play.divergence import differences
-from replay.play.recording import load
 from tests.helpers import runs
 
 TRACE_ID = "0af7651916cd43dd8448eb211c80319c"

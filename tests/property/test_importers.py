@@ -12,9 +12,9 @@ from hypothesis import HealthCheck, assume, given, settings, strategies as st
 
 from kernel.errors import TraceError
 from kernel.trace.span import Event, Resource, Span
-from replay.importers import import_file, import_trace, save
+from replay.importers import import_trace, save
+from replay.loading import import_file, load
 from replay.play.play import replay
-from replay.play.recording import load
 from replay.readers import RawTrace
 
 _texts = st.one_of(

@@ -45,8 +45,8 @@ from kernel import (
 from kernel.record.run import Run
 from kernel.trace.journal import JOURNAL_SUFFIX
 from kernel.trace.span import Event, Span
+from replay.loading import load
 from replay.play.play import replay
-from replay.play.recording import load
 from tests.helpers import act, finish
 
 MANY = int(os.environ.get("TRACEFIRST_SOAK", "0"))

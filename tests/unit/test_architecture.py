@@ -80,8 +80,13 @@ DOORS = [m for m, path in FILES.items() if path.name == "__init__.py" and "kerne
 @cache
 def home(room: str) -> dict[str, str]:
     """Which module each name that a room's door offers lives in."""
-    blocks = [node for node in tree(room).body if is_type_checking(node)]
-    imported = [node for block in blocks for node in ast.walk(block) if isinstance(node, ast.ImportFrom)]
+    blocks = [
+        statement
+        for node in tree(room).body
+        if isinstance(node, ast.If) and is_type_checking(node)
+        for statement in node.body
+    ]
+    imported = [node for node in blocks if isinstance(node, ast.ImportFrom)]
     return {alias.asname or alias.name: str(node.module) for node in imported for alias in node.names}
 
 
@@ -98,6 +103,87 @@ def arrows() -> dict[str, set[str]]:
     """Which modules each module loads. `from room import name` leads to the module of the name."""
     found = {m: {target(name) for name in imports(m, at_load=True)} - {None, m} for m in FILES}
     return {m: {str(name) for name in names} for m, names in found.items()}
+
+
+FLOORS = """
+record       errors
+stores       record
+seams        record; types: tools
+tools        errors record stores seams
+parse
+masking
+model        errors record masking seams ambient
+loop         errors record stores tools parse seams ambient
+trace        errors record stores tools masking loop seams ambient version
+export       errors record model trace version
+tracing      errors record masking seams trace export ambient
+result       record masking trace; types: tracing
+conversation errors record stores tools loop seams tracing result; types: agent
+agent        errors record tools model loop seams conversation result; types: stores
+testing      model seams
+
+readers      errors record trace
+play         errors record stores tools model loop seams trace agent result tracing readers
+importers    errors record parse masking loop trace version play readers
+loading      errors record masking play readers importers
+report       errors record seams trace export version play readers
+explain      errors record masking trace play readers report
+suite        errors record agent play report loading
+plugin       suite; types: play
+cli          errors record masking trace agent result version play readers importers loading report explain
+"""
+"""Which rooms each room may import, read from the bottom up: all that a line names stands above it, but for `types`.
+
+`door`, which every room has, and the packages `kernel` and `replay` themselves, which only open others, are left out.
+"""
+
+
+def floors() -> dict[str, tuple[set[str], set[str]]]:
+    table: dict[str, tuple[set[str], set[str]]] = {}
+    for line in filter(None, FLOORS.splitlines()):
+        name, _, rest = line.partition(" ")
+        loaded, _, types = rest.partition("; types:")
+        table[name] = set(loaded.split()), set(types.split())
+    return table
+
+
+def rooms_named_in(module: str, *, types: bool) -> set[str]:
+    """The rooms that a module imports: wherever it does, or only for the type checker."""
+    everywhere = set(imports(module, at_load=False))
+    checked: set[str] = set()
+    for node in ast.walk(tree(module)):
+        if is_type_checking(node):
+            checked |= {
+                f"{inner.module}.{alias.name}"
+                for inner in ast.walk(node)
+                if isinstance(inner, ast.ImportFrom)
+                for alias in inner.names
+            }
+    found = {target(name) for name in (checked if types else everywhere - checked)} - {None}
+    names = {str(name).split(".")[1] for name in found if "." in str(name)}
+    return names - {module.split(".")[1], "door"}
+
+
+def test_the_floors_have_no_circle() -> None:
+    below: set[str] = {"errors", "ambient", "version"}
+    for name, (loaded, _) in floors().items():
+        assert loaded <= below, f"{name} imports {loaded - below}, which stand on its own floor or above"
+        below.add(name)
+
+
+def test_each_room_imports_what_its_floor_allows_and_the_table_names_no_more() -> None:
+    """Imports inside functions count: no circle is hidden there."""
+    seen: dict[str, tuple[set[str], set[str]]] = {name: (set(), set()) for name in floors()}
+    for module in FILES:
+        if module.count(".") and (module not in DOORS):
+            name = module.split(".")[1]
+            loaded, types = seen.setdefault(name, (set(), set()))
+            loaded |= rooms_named_in(module, types=False)
+            types |= rooms_named_in(module, types=True)
+    tidy = {name: (loaded, types - loaded) for name, (loaded, types) in seen.items()}
+    for leaf in ("errors", "ambient", "version", "door"):
+        assert tidy.pop(leaf) == (set(), set())
+    assert tidy == floors()
 
 
 @pytest.mark.parametrize("package", DOORS)

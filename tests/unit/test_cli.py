@@ -26,8 +26,9 @@ from kernel.trace.otlp import encode_line
 from kernel.trace.span import Resource, Span
 from replay.cli import main
 from replay.cli.files import recordings
+from replay.loading import load
 from replay.play.play import replay
-from replay.play.recording import Recording, load
+from replay.play.recording import Recording
 from replay.readers import read_traces
 from replay.report.emit import recording_spans, replay_spans, requests_of, resource_of, traces_url, ui_url, write
 from tests.helpers import act, counting, finish, runs

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from fixtures.record import record, scenarios
+from replay.loading import load
 from replay.play.play import replay
-from replay.play.recording import load
 
 ROOT = Path(__file__).parents[2]
 FIXTURES = sorted((ROOT / "fixtures").glob("*.trace.json"))

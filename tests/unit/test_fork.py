@@ -12,9 +12,10 @@ from fixtures.incident import agent, operator
 from fixtures.record import CAUSE, CODE, LOGS, CountingClock, CountingIds, act, finish
 from kernel import Agent, Budget, ConfigError, MemoryLedger, ScriptedModel, ToolRegistry
 from kernel.trace import semconv as sc
+from replay.loading import load
 from replay.play.forking import Change, fork, resume
 from replay.play.play import replay
-from replay.play.recording import Recording, load
+from replay.play.recording import Recording
 from replay.readers import read_traces
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"

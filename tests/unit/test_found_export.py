@@ -13,8 +13,8 @@ from kernel.export.http import destination
 from kernel.export.sink import Limits, OtlpSink, shutdown
 from kernel.export.spool import SUFFIX
 from kernel.masking import Masker
-from kernel.trace.settings import tracing_from
 from kernel.trace.span import Span
+from kernel.tracing import tracing_from
 from replay.explain.scan import scan_bytes, scan_file
 
 from ..e2e.otlp_server import OtlpServer, Reply

@@ -16,8 +16,8 @@ from kernel.loop.limits import estimate_tokens, message_tokens
 from kernel.record.messages import ToolCall
 from kernel.record.run import Decision
 from kernel.record.texts import texts_for
+from replay.loading import load
 from replay.play.play import replay
-from replay.play.recording import load
 from tests.helpers import act, calls, counting, finish, play, registry
 
 TOOLS = ToolRegistry()

@@ -14,7 +14,7 @@ from kernel import Agent, ConfigError, ScriptedModel, Tracing
 from kernel.errors import TraceError
 from kernel.trace.journal import JOURNAL_SUFFIX, Journal, journal_of
 from kernel.trace.span import Resource, Span
-from replay.play.recording import load
+from replay.loading import load
 from tests.helpers import act, finish
 from tests.property.test_invariants import Watch, toolbox
 

@@ -35,8 +35,8 @@ from kernel import (
 from kernel.model.openai_reply import decode_reply
 from kernel.model.sse import StreamedCompletion
 from kernel.stores.ledger import approval_binding
+from replay.loading import load
 from replay.play.play import replay
-from replay.play.recording import load
 from tests.helpers import act, calls, counting, finish, play
 
 

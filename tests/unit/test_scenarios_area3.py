@@ -45,8 +45,8 @@ from kernel.trace.otlp import encode_span
 from kernel.trace.otlp_json import decode_span
 from kernel.trace.span import Event, Span
 from replay.cli import main
+from replay.loading import load
 from replay.play.play import replay
-from replay.play.recording import load
 from tests.e2e.otlp_server import OtlpServer, Reply as Answer
 from tests.e2e.servers import free_port
 from tests.helpers import act, calls, finish, play, registry

@@ -21,8 +21,9 @@ from kernel.trace.journal import journal_of
 from kernel.trace.scrub import secrets_in, without_parts
 from kernel.trace.span import Event, Span
 from replay.cli import main
+from replay.loading import load
 from replay.play.play import replay
-from replay.play.recording import Recording, load
+from replay.play.recording import Recording
 from replay.suite.snapshot import snapshot_text
 from tests.e2e.otlp_server import OtlpServer, Reply
 from tests.helpers import act, finish, play, registry

@@ -12,8 +12,8 @@ from kernel import Agent, ConfigError, Reply, ScriptedModel, ToolRegistry, Traci
 from kernel.ambient import outgoing_headers
 from kernel.trace import semconv as sc
 from kernel.trace.span import CLIENT, ERROR, INTERNAL, Event, Span
+from replay.loading import load
 from replay.play.play import replay
-from replay.play.recording import load
 from tests.helpers import act, calls, counting, finish, play
 
 

@@ -28,10 +28,10 @@ from kernel.ambient import outgoing_headers
 from kernel.export.sink import Limits, OtlpSink
 from kernel.trace import semconv as sc
 from kernel.trace.journal import JOURNAL_SUFFIX, SUFFIX, journal_of
-from kernel.trace.settings import tracing_from
 from kernel.trace.span import Event, Span
+from kernel.tracing import tracing_from
+from replay.loading import load
 from replay.play.play import replay
-from replay.play.recording import load
 from tests.e2e.otlp_server import OtlpServer
 from tests.helpers import act, calls, counting, finish, play, registry
 

@@ -19,13 +19,20 @@ from kernel.errors import ConfigError
 from kernel.masking import Masker
 from kernel.record import FORMAT_VERSION, RunHead, to_jsonable
 from kernel.seams import Clock, Ids
-from kernel.trace import semconv as sc
-from kernel.trace.encode import finish_span
-from kernel.trace.journal import JOURNAL_SUFFIX, SUFFIX, Journal
-from kernel.trace.recorder import Recorder, Sink
-from kernel.trace.resource import environment_resource
-from kernel.trace.scrub import Scrubber
-from kernel.trace.span import Link, Resource, Span
+from kernel.trace import (
+    JOURNAL_SUFFIX,
+    SUFFIX,
+    Journal,
+    Link,
+    Recorder,
+    Resource,
+    Scrubber,
+    Sink,
+    Span,
+    environment_resource,
+    finish_span,
+    semconv as sc,
+)
 
 DIRECTORY_VARIABLE = "TRACEFIRST_TRACES"
 _DAY_NS = 86_400 * 10**9
