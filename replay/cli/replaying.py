@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -124,13 +125,13 @@ class _Job:
             emit.write(Path(path), emit.replay_spans(result), emit.resource_of(result.recording))
         if self._otlp is not None:
             try:
-                link = emit.send_both(result, self._otlp, ui=self._ui)
+                link = emit.send_both(result, self._otlp, now_ns=time.time_ns(), ui=self._ui)
             except ConfigError as error:  # what was found still has to be reported
                 self._failed = True
                 output.problem(str(error))
                 if not path:
                     return None
-        return Emitted(trace_id=emit.replay_trace_id(result.recording), link=link, path=path)
+        return Emitted(trace_id=emit.replay_trace_id(result), link=link, path=path)
 
     def end(self) -> int:
         """Write what is left, and give the exit status."""

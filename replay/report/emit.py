@@ -1,7 +1,9 @@
 """Recordings and replays as traces again: written to a file, or sent to a collector or Jaeger beside the original.
 
-A replay's trace has a new id that depends on the original alone, the same service and span names, and on its root a
-link to the original, the verdict and the first divergence as short attributes that can be searched for.
+A replay's trace has a new id that follows from what was replayed (the original, with what it ran, and all that came of it):
+the same replay again is the same trace, another one is another. It has the service and span names of the original, a link
+to it on its root, and marks where it differs, see `replay.report.marking`. A file keeps the recorded times. What is sent to a
+server starts now, with the recorded durations, so that a search for the last hour finds it.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ import msgspec
 
 from kernel.errors import ConfigError, TraceError
 from kernel.export import Client, destination
-from kernel.record import FORMAT_VERSION, Mark, Run, StepMarks
+from kernel.record import FORMAT_VERSION, Mark, Run, StepMarks, compact_json, digest, to_jsonable
 from kernel.seams import Ids
 from kernel.trace import (
     ERROR,
@@ -27,13 +29,13 @@ from kernel.trace import (
     encode_run,
     encode_span,
     finish_span,
-    seal,
     semconv as sc,
     span_name,
     write_trace,
 )
 from kernel.version import VERSION
 from replay.play import DerivedIds, Recording, ReplayResult
+from replay.report import marking
 
 MAX_REQUEST_BYTES = 4 * 2**20
 """Spans are sent in requests of about this much; a larger span goes alone."""
@@ -41,33 +43,55 @@ MAX_REQUEST_BYTES = 4 * 2**20
 _JAEGER_UI_PORT = 16686
 
 
-def replay_trace_id(recording: Recording) -> str:
-    """The id of a replay's own trace: 32 hex digits, always the same for the same original."""
-    return _ids(recording, "replay").trace_id()
+def replay_trace_id(result: ReplayResult) -> str:
+    """The id of a replay's own trace: 32 hex digits, the same for the same replay of the same original."""
+    return _replay_ids(result).trace_id()
 
 
-def replay_spans(result: ReplayResult) -> list[Span]:
-    """The spans of a replay, linked to the original."""
+def _replay_ids(result: ReplayResult) -> DerivedIds:
+    outcome = [result.ran_with, result.verdict, _content(result.observed), result.divergences]
+    text = compact_json(to_jsonable(msgspec.to_builtins(outcome)))
+    return _ids(result.recording, f"replay/{digest(text)}")
+
+
+def _content(runs: Sequence[Run]) -> list[Run]:
+    return [msgspec.structs.replace(run, mark=Mark(), marks=()) for run in runs]
+
+
+def replay_spans(result: ReplayResult, *, start_ns: int | None = None) -> list[Span]:
+    """The spans of a replay, linked to the original and marked where they differ from it.
+
+    Args:
+        start_ns: when the replay shall have started, since 1970; None keeps the recorded times.
+    """
     recording = result.recording
-    ids = _ids(recording, "replay")
+    ids = _replay_ids(result)
     trace_id = ids.trace_id()
     originals = [recorded.run for recorded in recording.runs]
     runs = [with_marks(run, ids, like=like) for run, like in zip(result.observed, originals, strict=False)]
     spans = _spans(runs, recording, trace_id, ids)
-    if spans:
-        above = recording.conversation
-        original = above.span_id if above is not None else originals[0].mark.span_id
-        root = spans[0]
-        if recording.trace_id and original:
-            root.links = (*root.links, Link(trace_id=recording.trace_id, span_id=original))
-        root.attributes[sc.ORIGINAL_TRACE_ID] = recording.trace_id
-        root.attributes[sc.REPLAY_VERDICT] = result.verdict
-        if (first := result.first) is not None:
-            root.attributes[sc.REPLAY_DIVERGENCE] = f"step {first.step} {first.kind} {first.path}"[:200]
-        if sc.SEAL in root.attributes:
-            del root.attributes[sc.SEAL]
-            root.attributes[sc.SEAL] = seal(root.attributes)
-    return spans
+    if not spans:
+        return spans
+    above, root = recording.conversation, spans[0]
+    original = above.span_id if above is not None else originals[0].mark.span_id
+    if recording.trace_id and original:
+        root.links = (*root.links, Link(trace_id=recording.trace_id, span_id=original))
+    root.attributes[sc.REPLAY_STARTED] = root.start_ns
+    marking.mark(spans, result, runs)
+    return spans if start_ns is None else _moved(spans, start_ns - root.start_ns)
+
+
+def _moved(spans: list[Span], by_ns: int) -> list[Span]:
+    """The same spans at another time, in the same distances."""
+    return [
+        msgspec.structs.replace(
+            span,
+            start_ns=span.start_ns + by_ns,
+            end_ns=None if span.end_ns is None else span.end_ns + by_ns,
+            events=tuple(msgspec.structs.replace(event, time_ns=event.time_ns + by_ns) for event in span.events),
+        )
+        for span in spans
+    ]
 
 
 def recording_spans(recording: Recording) -> list[Span]:
@@ -153,17 +177,19 @@ def write(path: Path, spans: list[Span], resource: Resource) -> None:
         raise ConfigError(f"{path} cannot be written: {error.strerror or error}") from None
 
 
-def send_both(result: ReplayResult, endpoint: str, *, ui: str | None = None) -> str:
+def send_both(result: ReplayResult, endpoint: str, *, now_ns: int, ui: str | None = None) -> str:
     """Send the original and its replay to an OTLP endpoint; returns the address of the page that compares them.
+
+    The original keeps its times, since it may lie there already; the replay starts at `now_ns`.
 
     Raises:
         ConfigError: the endpoint is no address, cannot be reached, or refuses.
     """
     url = traces_url(endpoint)
     _send(url, *_original(result.recording))
-    _send(url, replay_spans(result), lambda _: resource_of(result.recording))
+    _send(url, replay_spans(result, start_ns=now_ns), lambda _: resource_of(result.recording))
     original = result.recording.trace_id or recording_spans(result.recording)[0].trace_id
-    return f"{(ui or ui_url(endpoint)).rstrip('/')}/trace/{original}...{replay_trace_id(result.recording)}"
+    return f"{(ui or ui_url(endpoint)).rstrip('/')}/trace/{original}...{replay_trace_id(result)}"
 
 
 def _original(recording: Recording) -> tuple[Sequence[Span], Callable[[Span], Resource]]:

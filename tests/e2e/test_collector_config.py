@@ -14,6 +14,11 @@ from typing import Any
 
 import pytest
 
+from fixtures.incident import agent as incident, hasty
+from kernel import Agent
+from replay import load, replay
+from replay.report.emit import replay_spans, replay_trace_id, send_both
+
 from .servers import (
     CONFIG_FOLDER,
     CollectorServer,
@@ -32,6 +37,7 @@ _unavailable = servers_available()
 pytestmark = [pytest.mark.e2e, pytest.mark.skipif(_unavailable is not None, reason=str(_unavailable))]
 
 SERVICE = "tracefirst-e2e"
+ROOT = Path(__file__).parents[2]
 _numbers = itertools.count(1)
 
 
@@ -70,12 +76,18 @@ def test_jaeger_configuration_starts_with_its_ui_settings(jaeger: JaegerServer) 
 
 
 def test_compare_link_names_both_traces() -> None:
-    """Every link pattern hangs on the replay attribute, and is filled from that attribute and the trace id alone."""
+    """Every link pattern hangs on an attribute of replays, and is filled from those and the trace id alone."""
     patterns = json.loads((CONFIG_FOLDER / "jaeger-ui.json").read_text())["linkPatterns"]
-    key = "tracefirst.replay.original_trace_id"
-    assert {pattern["key"] for pattern in patterns} == {key}
-    urls = [p["url"].replace(f"#{{{key}}}", "ORIGINAL").replace("#{trace.traceID}", "REPLAY") for p in patterns]
-    assert urls == ["/trace/ORIGINAL...REPLAY", "/trace/ORIGINAL"]
+    names = {
+        "tracefirst.replay.original_trace_id": "ORIGINAL",
+        "tracefirst.replay.original_span_id": "SPAN",
+        "trace.traceID": "REPLAY",
+    }
+    assert {pattern["key"] for pattern in patterns} <= set(names)
+    urls = [pattern["url"] for pattern in patterns]
+    for name, value in names.items():
+        urls = [url.replace(f"#{{{name}}}", value) for url in urls]
+    assert urls == ["/trace/ORIGINAL...REPLAY", "/trace/ORIGINAL", "/trace/ORIGINAL?uiFind=SPAN"]
 
 
 def test_spans_reach_the_fixture_file_and_both_jaeger_apis(agent: CollectorServer, jaeger: JaegerServer) -> None:
@@ -116,6 +128,30 @@ def test_replay_can_be_searched_by_its_divergence(agent: CollectorServer, jaeger
     tags = urllib.parse.quote(json.dumps({"tracefirst.replay.divergence": "tool_args"}))
     found = get_json(f"{jaeger.ui}/api/traces?service={SERVICE}&tags={tags}&lookback=1h&limit=20")
     assert [trace["traceID"] for trace in found["data"]] == [replay]
+
+
+def test_replays_of_one_recording_are_traces_of_their_own_that_a_search_finds(jaeger: JaegerServer) -> None:
+    """Replays that differ are several traces. All started within the last hour, and each is
+    found by its verdict, its cause, and what the replay stopped at."""
+    [recording] = load(ROOT / "fixtures" / "order-5xx.trace.json")
+    reworded = Agent(name=incident.name, system="Be brief.", tools=incident.tools, budget=incident.budget)
+    results = [replay(recording), replay(recording, reworded), replay(recording, hasty)]
+    for result in results:
+        send_both(result, jaeger.otlp_http, now_ns=time.time_ns())
+    ids = [replay_trace_id(result) for result in results]
+    for trace_id, result in zip(ids, results, strict=True):
+        names = [span["name"] for span in in_jaeger(jaeger, trace_id, len(replay_spans(result)))]
+        assert names.count("invoke_agent incident") == 1
+    searches = [
+        {"tracefirst.replay.verdict": "same"},
+        {"tracefirst.replay.verdict": "drifted", "tracefirst.replay.kind": "request"},
+        {"tracefirst.replay.cause": "budget", "tracefirst.replay.stop_reason.replayed": "max_steps"},
+    ]
+    for trace_id, tags in zip(ids, searches, strict=True):
+        wanted = urllib.parse.quote(json.dumps(tags))
+        url = f"{jaeger.ui}/api/traces?service=incident-demo&tags={wanted}&lookback=1h&limit=20"
+        wait_until(lambda url=url: get_json(url)["data"], what=f"the search for {tags}")
+        assert [trace["traceID"] for trace in get_json(url)["data"]] == [trace_id]
 
 
 def test_secrets_are_masked_and_token_counts_are_not(agent: CollectorServer, jaeger: JaegerServer) -> None:
