@@ -29,6 +29,7 @@ class ModelError(TracefirstError):
         status: HTTP status, where there was one.
         retry_after_s: seconds the server asked to wait.
         retryable: whether the same request may succeed later.
+        input_tokens: what the attempt was charged, where that is known; else it is estimated where it may have been.
     """
 
     def __init__(
@@ -39,6 +40,7 @@ class ModelError(TracefirstError):
         status: int | None = None,
         retry_after_s: float | None = None,
         retryable: bool = True,
+        input_tokens: int | None = None,
     ) -> None:
         super().__init__(message)
         self.message = message
@@ -46,6 +48,7 @@ class ModelError(TracefirstError):
         self.status = status
         self.retry_after_s = retry_after_s
         self.retryable = retryable
+        self.input_tokens = input_tokens
 
     def __reduce__(self) -> tuple[Any, ...]:
         state = {
@@ -53,6 +56,7 @@ class ModelError(TracefirstError):
             "status": self.status,
             "retry_after_s": self.retry_after_s,
             "retryable": self.retryable,
+            "input_tokens": self.input_tokens,
         }
         return (_rebuild_model_error, (self.message, state))
 

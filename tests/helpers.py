@@ -168,6 +168,7 @@ attempts = st.builds(
     retryable=st.booleans(),
     wait_s=st.none() | floats,
     elapsed_ns=counts,
+    input_tokens=st.none() | counts,
 )
 faults = st.builds(Fault, rule=texts, message=texts, position=st.integers(-1, 99))
 call_values = st.builds(

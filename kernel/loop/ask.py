@@ -66,9 +66,10 @@ async def ask(loop: Loop, step: int, prompt: Prompt) -> tuple[Chat, tuple[StopRe
             loop.tracer.leave(token)
         if reply is None:
             attempt, stop = _failed(loop, step, attempts, error)
-            attempts.append(attempt)
-            if _was_processed(error):
-                loop.spending.settle(None, prompt.estimated_tokens)
+            charged = _charged(error, prompt)
+            attempts.append(attempt if charged is None else msgspec.structs.replace(attempt, input_tokens=charged))
+            if charged is not None:
+                loop.spending.settle(None, charged)
             if stop is None:
                 stop = _reserve_again(loop, prompt)
             if stop is None and attempt.wait_s:
@@ -190,6 +191,13 @@ def _foreign(error: BaseException) -> ModelError:
 def _was_processed(error: ModelError) -> bool:
     """Whether the provider may have charged for a failed attempt; when in doubt it has."""
     return error.kind in ("timeout", "transport", "bad_response", "server", DEADLINE)
+
+
+def _charged(error: ModelError, prompt: Prompt) -> int | None:
+    """What is booked for a failed attempt: what is known, else an estimate where the provider may have charged."""
+    if error.input_tokens is not None:
+        return error.input_tokens
+    return prompt.estimated_tokens if _was_processed(error) else None
 
 
 def _left(loop: Loop, elapsed_ns: int, waited_s: float) -> float | None:

@@ -247,7 +247,8 @@ class BudgetReading(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=T
 
 
 class Attempt(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
-    """A failed attempt at a model call, `elapsed_ns` after the start of the run, and the wait before the next one."""
+    """A failed attempt at a model call, `elapsed_ns` after the start of the run, and the wait before the next one.
+    `input_tokens` is what was booked for it, where it may have been charged."""
 
     kind: str
     message: str
@@ -256,6 +257,7 @@ class Attempt(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
     retryable: bool = True
     wait_s: float | None = None
     elapsed_ns: int = 0
+    input_tokens: int | None = None
 
 
 class Chat(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import get_args
 
 import click
 
@@ -13,7 +14,7 @@ from replay.cli import output
 from replay.cli.agents import Agents, agent_for, load_agent
 from replay.cli.files import expand, keep_inputs, message_of, recordings
 from replay.cli.status import DIFFERENT, SAME, UNUSABLE, USAGE
-from replay.play import ReplayResult, replay
+from replay.play import UNCHECKED, ReplayResult, Verdict, replay
 from replay.report import Emitted, Paint, View, document, report, to_json
 
 
@@ -141,13 +142,12 @@ class _Job:
             output.lines(["", self._summary()])
         if self._failed:
             return USAGE
-        if self._errors or self._counts.get("not_checked") or not self._counts:
+        if self._errors or not self._counts or any(self._counts.get(verdict) for verdict in UNCHECKED):
             return UNUSABLE
-        return DIFFERENT if self._counts.get("drifted") or self._counts.get("diverged") else SAME
+        return SAME if set(self._counts) == {"same"} else DIFFERENT
 
     def _summary(self) -> str:
-        words = [f"{self._counts[verdict]} {verdict.replace('_', ' ')}" for verdict in
-                 ("same", "drifted", "diverged", "not_checked") if verdict in self._counts]  # fmt: skip
+        words = [f"{self._counts[v]} {v.replace('_', ' ')}" for v in get_args(Verdict) if v in self._counts]
         if self._errors:
             words.append(f"{len(self._errors)} unusable")
         return ", ".join(words)

@@ -107,7 +107,10 @@ def _pair(one: Run, other: Run, left: Step | None, right: Step | None, turn: int
 
 
 def _counts(divergence: Divergence) -> bool:
-    """Requests follow from settings, replies and results, each of which is compared where it arises."""
+    """Requests follow from settings, replies and results, each of which is compared where it arises; of a reply, that is
+    what was read from it, and the model that gave it."""
+    if divergence.kind == "reply":
+        return divergence.path == "/model"
     return divergence.kind not in ("request", "budget") and not divergence.path.endswith(_MOMENTARY)
 
 
@@ -135,12 +138,6 @@ def _ends(one: Run, other: Run, turn: int) -> Iterator[Divergence]:
     for divergence in compare(bare[0], bare[1], turn=turn):
         if _counts(divergence):
             yield msgspec.structs.replace(divergence, step=0)
-    if (one.end is None) != (other.end is None):
-        words = ["cut short" if run.end is None else run.end.stop_reason for run in (one, other)]
-        yield Divergence(
-            step=0, kind="stop", path="/stop_reason", recorded=words[0], observed=words[1],
-            span_id=one.mark.span_id, cause="file", turn=turn,
-        )  # fmt: skip
 
 
 def diff_document(diff: Diff) -> dict[str, Any]:

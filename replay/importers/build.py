@@ -137,6 +137,8 @@ def _run(head: RunHead, turn: Turn, transcript: RecordedTranscript, tracer: Dige
     end = RunEnd(ok=True, stop_reason="finish", answer="") if finished else None
     began = Mark(start_ns=_began_ns(turn))
     played = play_run(Run(head=head, steps=tuple(planned), end=end, mark=began), None, transcript, tracer)
+    if played.crash:
+        raise TraceError(f"{file}: the kernel failed on {turn.place}: {played.crash}", file=file)
     if played.missed is not None:
         place = turn.rounds[len(planned) - 1].place if planned else turn.place
         raise refuse(

@@ -9,7 +9,7 @@ from kernel.door import door
 
 if TYPE_CHECKING:
     from replay.play.comparison import compare
-    from replay.play.divergence import ABSENT, DRIFT, Divergence, differences
+    from replay.play.divergence import ABSENT, DRIFT, UNCHECKED, Divergence, Verdict, differences
     from replay.play.doubles import DerivedIds, RecordedTranscript, recorded_toolbox
     from replay.play.forking import Change, fork, resume
     from replay.play.play import Digests, ReplayResult, play_run, replay, why_not_replayable
@@ -18,7 +18,7 @@ else:
     __getattr__ = door(
         __name__,
         comparison="compare",
-        divergence="ABSENT DRIFT Divergence differences",
+        divergence="ABSENT DRIFT UNCHECKED Divergence Verdict differences",
         doubles="DerivedIds RecordedTranscript recorded_toolbox",
         forking="Change fork resume",
         play="Digests ReplayResult play_run replay why_not_replayable",

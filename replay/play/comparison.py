@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -12,6 +13,7 @@ from kernel.trace import Problem
 from replay.play.divergence import ABSENT, Divergence, Kind, differences
 
 _MAX_PER_PLACE = 5
+NO_END = "no end"
 _plain = msgspec.to_builtins
 
 
@@ -20,18 +22,36 @@ def compare(recorded: Run, observed: Run, *, turn: int = 1, from_recording: bool
 
     `from_recording` tells that the head was taken from the recording; else today's tools and parameters are compared too.
     """
+    return [
+        *compare_steps(recorded, observed, turn=turn, from_recording=from_recording),
+        *compare_ends(recorded, observed, turn=turn),
+    ]
+
+
+def compare_steps(recorded: Run, observed: Run, *, turn: int = 1, from_recording: bool = True) -> list[Divergence]:
+    """The differences of requests and of the steps that both runs have. Unequal steps never give none."""
     found: list[Divergence] = []
     if not from_recording:
         found.extend(_heads(recorded, observed, turn))
     pairs = zip(recorded.steps, observed.steps, strict=False)
     for index, (was, now) in enumerate(pairs):
-        if was == now:
+        if _same(was, now):
             continue
         marks = recorded.marks[index] if index < len(recorded.marks) else None
         cut = recorded.end is None and index == len(recorded.steps) - 1
-        found.extend(_steps(was, now, marks, turn, cut))
-    found.extend(_ends(recorded, observed, turn))
+        unequal = list(_steps(was, now, marks, turn, cut))
+        if not unequal and not (cut and was.decision is None):
+            unequal = list(_rest(was, now, marks, turn))
+        found.extend(unequal)
     return found
+
+
+def _same(was: Step, now: Step) -> bool:
+    """Whether two steps are equal, also in what Python takes for equal: `1`, `1.0` and `True` are three arguments."""
+    return was == now and all(
+        one.call.args is other.call.args or next(differences(one.call.args, other.call.args), None) is None
+        for one, other in zip(was.calls, now.calls, strict=True)
+    )
 
 
 def content_divergences(problems: Sequence[Problem], turn: int) -> list[Divergence]:
@@ -102,6 +122,8 @@ def _steps(was: Step, now: Step, marks: StepMarks | None, turn: int, cut: bool) 
         yield from each(
             "attempt", "/attempts", _plain(was.chat.attempts), _plain(now.chat.attempts), chat_span, "budget"
         )
+    if was.chat is not None and now.chat is not None and was.chat.reply != now.chat.reply:
+        yield from each("reply", "", _reply(was.chat), _reply(now.chat), chat_span, "budget")
     if not unfinished:
         yield from each("decision", "", _decision(was), _decision(now), step_span, "parser")
     spans = [mark.span_id for mark in marks.calls] if marks is not None else []
@@ -121,6 +143,32 @@ def _steps(was: Step, now: Step, marks: StepMarks | None, turn: int, cut: bool) 
     yield from each("budget", "/errors", was.errors, now.errors, step_span, "budget")
     if was.budget != now.budget:
         yield from each("budget", "", _budget(was.budget), _budget(now.budget), step_span, "budget")
+
+
+_KINDS: dict[str, Kind] = {"chat": "request", "calls": "call", "guard": "guard", "budget": "budget"}
+
+
+def _rest(was: Step, now: Step, marks: StepMarks | None, turn: int) -> Iterator[Divergence]:
+    """Whatever else two steps differ in, by the names of their fields: what no seam has named is still a difference."""
+    one, other = (_plain(_comparable(step)) for step in (was, now))
+    for path, left, right in differences(one, other):
+        yield Divergence(
+            step=was.index,
+            kind=_KINDS.get(path.split("/")[1], "decision"),
+            path=path,
+            recorded=left,
+            observed=right,
+            span_id=marks.step.span_id if marks is not None else "",
+            cause="parser",
+            turn=turn,
+        )
+
+
+def _comparable(step: Step) -> Step:
+    """A step without what may differ, the noise of a cost and how masked texts were counted, and what is compared above."""
+    budget = step.budget and msgspec.structs.replace(step.budget, cost_usd=_nano(step.budget.cost_usd))
+    chat = step.chat and msgspec.structs.replace(step.chat, digest="", attempts=())
+    return msgspec.structs.replace(step, masked_tokens=0, budget=budget, chat=chat)
 
 
 def _requests(was: Step, now: Step, span: str, turn: int) -> Iterator[Divergence]:
@@ -177,6 +225,10 @@ def _message_cause(path: str, chat: Chat, now: Chat) -> str:
     return "condensing"
 
 
+def _reply(chat: Chat) -> Any:
+    return ABSENT if chat.reply is None else _plain(chat.reply)
+
+
 def _decision(step: Step) -> Any:
     """A decision without the calls, which are compared one by one."""
     if step.decision is None:
@@ -189,10 +241,10 @@ def _calls(was: CallRecord | None, now: CallRecord | None) -> Iterator[tuple[Kin
         left, right = (ABSENT if record is None else _brief(record) for record in (was, now))
         yield "call", "", left, right, "parser"
         return
-    if was == now:
-        return
     yield "call", "/tool", was.call.name, now.call.name, "parser"
     yield "call", "/args", was.call.args, now.call.args, "arguments"
+    yield "call", "/id", was.call.id, now.call.id, "parser"
+    yield "call", "/raw", was.call.raw, now.call.raw, "parser"
     yield "call", "/fault", _plain(was.call.fault), _plain(now.call.fault), "tool schema"
     yield "call", "/coerced", list(was.call.coerced), list(now.call.coerced), "tool schema"
     yield "call", "/repaired", was.call.repaired, now.call.repaired, "parser"
@@ -204,6 +256,7 @@ def _calls(was: CallRecord | None, now: CallRecord | None) -> Iterator[tuple[Kin
     yield "result", "/error", _plain(was.error), _plain(now.error), "tool"
     yield "observation", "/shown", was.shown, now.shown, "truncation"
     yield "observation", "/artifact", was.artifact, now.artifact, "truncation"
+    yield "observation", "/fixed", was.fixed, now.fixed, "truncation"
 
 
 def _outcome_cause(was: str, now: str) -> str:
@@ -222,40 +275,59 @@ def _brief(record: CallRecord) -> dict[str, Any]:
 
 
 def _budget(reading: BudgetReading | None) -> Any:
-    return None if reading is None else _plain(reading)
+    return None if reading is None else _plain(msgspec.structs.replace(reading, cost_usd=_nano(reading.cost_usd)))
 
 
-def _ends(recorded: Run, observed: Run, turn: int) -> Iterator[Divergence]:
-    """Stop reason and answer, and which run was longer."""
-    span = recorded.mark.span_id
+def compare_ends(recorded: Run, observed: Run, *, turn: int = 1) -> Iterator[Divergence]:
+    """Stop reason, answer and counts, and which run was longer. An end on one side only is a difference."""
     was, now = recorded.end, observed.end
-    if was is None or now is None:
-        return
     last = max(len(recorded.steps), len(observed.steps))
     if len(recorded.steps) != len(observed.steps):
         last = min(len(recorded.steps), len(observed.steps)) + 1
-
-    def at(kind: Kind, path: str, one: Any, other: Any, cause: str) -> Divergence:
-        return Divergence(
-            step=last, kind=kind, path=path, recorded=one, observed=other, span_id=span, cause=cause, turn=turn
-        )
-
+    at = partial(Divergence, step=last, span_id=recorded.mark.span_id, turn=turn)
+    if was is None or now is None:
+        if was is not now:
+            one, other = (NO_END if end is None else end.stop_reason for end in (was, now))
+            yield at(kind="stop", path="/stop_reason", recorded=one, observed=other, cause="parser")
+        return
+    stop_cause = _stop_cause(was.stop_reason, now.stop_reason)
     if was.stop_reason != now.stop_reason:
         yield at(
-            "stop", "/stop_reason", was.stop_reason, now.stop_reason, _stop_cause(was.stop_reason, now.stop_reason)
+            kind="stop",
+            path="/stop_reason",
+            recorded=was.stop_reason,
+            observed=now.stop_reason,
+            cause=stop_cause,
         )
     elif was.detail != now.detail:
-        yield at("stop", "/detail", was.detail, now.detail, _stop_cause(was.stop_reason, now.stop_reason))
+        yield at(kind="stop", path="/detail", recorded=was.detail, observed=now.detail, cause=stop_cause)
     if len(recorded.steps) != len(observed.steps):
-        yield at("missing", "/steps", len(recorded.steps), len(observed.steps), "budget")
+        steps = len(recorded.steps), len(observed.steps)
+        yield at(kind="missing", path="/steps", recorded=steps[0], observed=steps[1], cause="budget")
     if was.answer != now.answer:
-        yield at("answer", "/answer", was.answer, now.answer, "parser")
-    counted = ["usage", "cost_usd", "model_calls", "ok"]
-    if was.stop_reason != "cancelled":  # calls that ran together are torn together, and a replay runs them one by one
-        counted.append("tool_calls")
-    for name in counted:
-        for path, one, other in differences(_plain(getattr(was, name)), _plain(getattr(now, name)), f"/{name}"):
-            yield at("budget", path, one, other, "budget")
+        yield at(kind="answer", path="/answer", recorded=was.answer, observed=now.answer, cause="parser")
+    if was.stop_reason == "cancelled":  # calls that ran together are torn together, and a replay runs them one by one
+        now = msgspec.structs.replace(now, tool_calls=was.tool_calls)
+    for name, one, other in _fields(was, now):
+        told = name == "steps" and len(recorded.steps) != len(observed.steps)
+        if not told and name not in ("stop_reason", "detail", "answer"):
+            for path, left, right in differences(one, other, f"/{name}"):
+                yield at(kind="budget", path=path, recorded=left, observed=right, cause="budget")
+
+
+def _fields(was: Any, now: Any) -> Iterator[tuple[str, Any, Any]]:
+    """The fields in which two records of one kind differ, as JSON values."""
+    for name in was.__struct_fields__:
+        one, other = getattr(was, name), getattr(now, name)
+        if name == "cost_usd":
+            one, other = _nano(one), _nano(other)
+        if one != other:
+            yield name, _plain(one), _plain(other)
+
+
+def _nano(cost_usd: float | None) -> float | None:
+    """A cost in whole nano-dollars: below that, floating point is noise."""
+    return None if cost_usd is None else round(cost_usd, 9)
 
 
 def _stop_cause(was: str, now: str) -> str:

@@ -10,6 +10,7 @@ from msgspec import Struct
 Kind = Literal[
     "request",
     "attempt",
+    "reply",
     "decision",
     "call",
     "result",
@@ -21,8 +22,14 @@ Kind = Literal[
     "answer",
     "content",
     "missing",
+    "crash",
 ]
-Verdict = Literal["same", "drifted", "diverged", "not_checked"]
+Verdict = Literal["same", "drifted", "diverged", "crashed", "imported", "not_checked"]
+"""`crashed`: the kernel itself failed in the replay; `imported`: a recording made from another program's trace was rebuilt
+as it was read, and nothing of the agent ran."""
+
+UNCHECKED: frozenset[str] = frozenset({"imported", "not_checked"})
+"""Verdicts that say nothing of the agent."""
 
 DRIFT: frozenset[str] = frozenset({"request", "content"})
 """Kinds that leave behaviour as it was: the recorded answers may no longer be what the model would say."""

@@ -86,6 +86,7 @@ class RecordedModel:
                 status=attempt.status,
                 retry_after_s=attempt.retry_after_s,
                 retryable=attempt.retryable,
+                input_tokens=attempt.input_tokens,
             )
         if chat.reply is None:
             _cut_short(self._run)
@@ -130,7 +131,7 @@ class RecordedTools:
         return Invocation(outcome=record.outcome, result=record.result, error=record.error, served_by=record.served_by)
 
     async def close(self) -> tuple[str, ...]:
-        return ()
+        return self._run.end.alive if self._run.end is not None else ()
 
     def unused(self) -> list[CallRecord]:
         """Recorded results that were not asked for."""

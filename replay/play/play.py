@@ -6,7 +6,9 @@ yesterday's model answers and tool results. No live client exists in a replay; n
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Coroutine
+from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import msgspec
@@ -17,7 +19,7 @@ from kernel.errors import ConfigError
 from kernel.loop import Loop, NullTracer, policy_from
 from kernel.record import READ_RANGE, Chat, RequestDigest, Run, RunHead, Step, ToolSpec
 from kernel.seams import Seams
-from replay.play.comparison import compare, content_divergences
+from replay.play.comparison import compare_ends, compare_steps, content_divergences
 from replay.play.divergence import DRIFT, Divergence, Verdict
 from replay.play.doubles import (
     DerivedIds,
@@ -33,7 +35,7 @@ from replay.play.doubles import (
     recorded_toolbox,
 )
 from replay.play.recording import Recording
-from replay.play.serving import left_over, missed
+from replay.play.serving import crashed, left_over, missed
 
 T = TypeVar("T")
 
@@ -120,30 +122,35 @@ def _replayed(recording: Recording, agent: Agent | None, ran_with: Literal["reco
         played = play_run(recorded.run, agent, *conversations[head.conversation_id])
         observed.append(played.run)
         found.extend(content_divergences(recorded.problems, turn))
-        found.extend(compare(recorded.run, played.run, turn=turn, from_recording=agent is None))
+        found.extend(compare_steps(recorded.run, played.run, turn=turn, from_recording=agent is None))
         if played.missed is not None:
             found.extend(missed(recorded.run, played.missed, len(played.run.steps), turn))
+        elif played.crash:
+            found.append(crashed(recorded.run, played.crash, len(played.run.steps), turn))
+        else:
+            found.extend(compare_ends(recorded.run, played.run, turn=turn))
         found.extend(left_over(recorded.run, played.model, played.tools, turn))
         served = [served[0] + played.model.served, served[1] + played.tools.served]
         unused = [
             unused[0] + played.model.recorded - played.model.served,
             unused[1] + len(played.tools.unused()),
         ]
-        if played.missed is not None:
+        if played.missed is not None or played.crash:
             break
     for recorded in recording.runs[len(observed) :]:
         unused[0] += sum(step.chat is not None for step in recorded.run.steps)
     divergences = _ordered(found)
+    verdict = _verdict(divergences, served, unused)
     return ReplayResult(
         recording=recording,
-        verdict=_verdict(divergences, served, unused),
+        verdict=verdict,
         ran_with=ran_with,
         observed=tuple(observed),
         divergences=divergences,
         served=Count(model=served[0], tools=served[1]),
         unused=Count(model=unused[0], tools=unused[1]),
         complete=all(recorded.run.end is not None for recorded in recording.runs),
-        why_not="" if served[0] else "no model reply was served, so nothing was compared",
+        why_not="no model reply was served, so nothing was compared" if verdict == "not_checked" else "",
     )
 
 
@@ -168,13 +175,14 @@ def why_not_replayable(recording: Recording) -> str:
 
 
 class Played(Struct):
-    """A run that was played, with the doubles that served it."""
+    """A run that was played, with the doubles that served it. `crash` says how the kernel itself failed, where it did."""
 
     run: Run
     model: RecordedModel
     tools: RecordedTools
     missed: ReplayMiss | None
     loop: Loop
+    crash: str = ""
 
 
 class Digests(NullTracer):
@@ -222,18 +230,30 @@ def play_run(recorded: Run, agent: Agent | None, transcript: RecordedTranscript,
         tracer=tracer,
     )
     missed: ReplayMiss | None = None
-    ended = False
+    ended, crash = False, ""
     try:
         drive(loop.run(), allow_loop=agent is not None and check is not None)
     except ReplayMiss as miss:
         missed = miss
     except (RecordingEnded, RecordedCancel):
         ended = True
+    except ConfigError:
+        raise
+    except Exception as error:  # what fails here is the kernel or the agent's own code: it is the replay's outcome
+        crash = _told(error)
     steps = tuple(loop.steps)
-    if missed is not None or ended:
+    if missed is not None or ended or crash:
         steps = _with_open_step(steps, recorded, tracer)
-    run = Run(head=head, steps=steps, end=None if missed is not None or recorded.end is None else loop.end)
-    return Played(run=run, model=model, tools=tools, missed=missed, loop=loop)
+    torn = missed is not None or bool(crash) or recorded.end is None
+    run = Run(head=head, steps=steps, end=None if torn else loop.end)
+    return Played(run=run, model=model, tools=tools, missed=missed, loop=loop, crash=crash)
+
+
+def _told(error: Exception) -> str:
+    """An exception with the place it comes from."""
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
+    return f"{type(error).__name__}: {error}{place}"
 
 
 def _with_open_step(steps: tuple[Step, ...], recorded: Run, tracer: Digests) -> tuple[Step, ...]:
@@ -320,7 +340,10 @@ def _ordered(found: list[Divergence]) -> tuple[Divergence, ...]:
 
 
 def _verdict(divergences: tuple[Divergence, ...], served: list[int], unused: list[int]) -> Verdict:
-    if not served[0]:
+    """The verdict. A replay that differs has run and was compared, whatever was served; only a `same` needs more."""
+    if any(d.kind == "crash" for d in divergences):
+        return "crashed"
+    if not served[0] and all(d.kind in DRIFT or d.cause == "file" for d in divergences):
         return "not_checked"
     if not divergences and not any(unused):
         return "same"

@@ -45,6 +45,21 @@ def missed(recorded: Run, miss: ReplayMiss, replayed_steps: int, turn: int) -> l
     return [at(path="", recorded=told, observed=asked, cause=_refused_cause(nearest))]
 
 
+def crashed(recorded: Run, crash: str, replayed_steps: int, turn: int) -> Divergence:
+    """The step in which the kernel, or code of the agent that it calls, failed instead of going on."""
+    step = replayed_steps + 1
+    return Divergence(
+        step=step,
+        kind="crash",
+        path="",
+        recorded="no failure",
+        observed=crash,
+        span_id=span_of(recorded, step),
+        cause="kernel",
+        turn=turn,
+    )
+
+
 def left_over(recorded: Run, model: RecordedModel, tools: RecordedTools, turn: int) -> list[Divergence]:
     """Recorded replies and results that nobody asked for."""
     out: list[Divergence] = []

@@ -35,6 +35,7 @@ CAUSES = {
     "policy": "the policy lets other calls through",
     "approval": "an approval is asked for, or answered, in another way",
     "tool": "a tool's failure is put in other words",
+    "kernel": "the kernel itself failed, or code of the agent that it calls",
     "file": "the file is not as it was recorded: something cut, masked or edited it",
 }
 
@@ -43,6 +44,8 @@ MEANINGS = {
     "drifted": "behaviour is the same, but the model was asked something else: its recorded answers may no longer be "
     "what it would say",
     "diverged": "behaviour differs from what was recorded",
+    "crashed": "the replay could not go on: the kernel itself failed",
+    "imported": "rebuilt as it was read; nothing of the agent ran",
     "not_checked": "nothing was compared, so nothing is known",
 }
 
@@ -138,7 +141,9 @@ def _values(divergence: Divergence, view: View) -> Iterator[str]:
 
 def _is_words(divergence: Divergence) -> bool:
     """Whether the values are our own words rather than the trace's."""
-    return divergence.kind in ("missing", "content") or (divergence.kind == "stop" and divergence.path != "/detail")
+    return divergence.kind in ("missing", "content", "crash") or (
+        divergence.kind == "stop" and divergence.path != "/detail"
+    )
 
 
 def _words(value: Any, room: int) -> str:
@@ -232,8 +237,8 @@ def end_lines(end: RunEnd | None, view: View) -> Iterator[str]:
 
 
 def _verdict_line(result: ReplayResult, view: View, *, named: bool) -> str:
-    styles = {"same": "good", "drifted": "warn", "diverged": "bad", "not_checked": "bad"}
-    word = view.paint(styles[result.verdict], f"{result.verdict.upper():<8}")
+    styles = {"same": "good", "drifted": "warn", "imported": "warn"}
+    word = view.paint(styles.get(result.verdict, "bad"), f"{result.verdict.upper():<8}")
     if result.verdict == "not_checked":
         text = line(result.why_not, 4 * view.columns) or MEANINGS["not_checked"]
         file = literal(result.recording.file)

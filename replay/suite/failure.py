@@ -11,7 +11,9 @@ if TYPE_CHECKING:
 
     from replay.play import ReplayResult
 
-Reason = Literal["diverged", "drifted", "not_checked", "missing", "stale", "changed", "unreadable", "agent"]
+Reason = Literal[
+    "diverged", "drifted", "crashed", "imported", "not_checked", "missing", "stale", "changed", "unreadable", "agent"
+]
 
 
 class ReplayFailed(Exception):

@@ -12,6 +12,7 @@ import pytest
 from replay.suite.settings import Settings
 
 VERDICTS = ("same", "drifted", "diverged", "not_checked")
+RARE_VERDICTS = ("crashed", "imported")
 NOT_EQUAL = ("missing", "stale", "changed")
 
 _CHANGE_LINES = 12
@@ -67,9 +68,10 @@ class Tally:
         yield from ((line, "yellow") for line in self._unused(settings))
         yield from ((f"replay: {complaint}", "red") for complaint in self.complaints)
         if self.total:
-            found = ", ".join(f"{self.verdicts[verdict]} {verdict.replace('_', ' ')}" for verdict in VERDICTS)
-            bad = self.verdicts["diverged"] or self.verdicts["not_checked"] or self.complaints
-            bad = bad or (self.verdicts["drifted"] and not settings.allow_drift)
+            shown = [*VERDICTS, *(verdict for verdict in RARE_VERDICTS if self.verdicts[verdict])]
+            found = ", ".join(f"{self.verdicts[verdict]} {verdict.replace('_', ' ')}" for verdict in shown)
+            bad: bool = any(self.verdicts[v] for v in ("diverged", "crashed", "not_checked")) or bool(self.complaints)
+            bad = bad or (self.verdicts["drifted"] > 0 and not settings.allow_drift)
             yield f"replay: {found}; model replies served {self.served}, live 0", "red" if bad else "green"
         if differ := [f"{self.snapshots[state]} {state}" for state in NOT_EQUAL if self.snapshots[state]]:
             yield f"replay: snapshots {', '.join(differ)}", "red"
