@@ -23,6 +23,7 @@ from kernel.record import (
     Policy,
     Price,
     RunHead,
+    merged,
     texts_for,
     to_jsonable,
     valid_text,
@@ -166,19 +167,16 @@ class Agent:
         turn: int = 1,
         conversation_id: str | None = None,
         confirm: bool = False,
+        confirm_by_run: bool = False,
         policy: Policy | None = None,
     ) -> RunHead:
         """The head of a run of this agent: everything that decides how it goes. Raises `ConfigError`."""
         if not isinstance(task, str):
             raise ConfigError(f"the task is {type(task).__name__}, it must be text")
         protocol, provider, name = described(model)
-        params = self.params or getattr(model, "params", None) or ModelParams()
-        if not params.model:
-            params = msgspec.structs.replace(params, model=name)
+        silent, params = (_sent(own, model, name) for own in (ModelParams(), self.params or ModelParams()))
         if self.budget.max_output_tokens is not None and params.max_output_tokens is None:
             params = msgspec.structs.replace(params, max_output_tokens=self.budget.max_output_tokens)
-        if hasattr(model, "effective_params"):
-            params = model.effective_params(params)
         price = self.prices.get(params.model)
         if self.budget.max_cost_usd is not None and price is None:
             raise ConfigError(
@@ -205,8 +203,10 @@ class Agent:
             require_finish=self.require_finish,
             finish_check=self.finish_check is not None,
             confirm=confirm,
+            confirm_by_run=confirm and confirm_by_run,
             conversation_id=conversation_id,
             turn=turn,
+            model_params=None if silent == params else silent,
         )
         return _valid(head)
 
@@ -221,6 +221,17 @@ class Agent:
         if self.archive is None:
             return ()
         return tuple(fragment.text for fragment in self.archive.fragments(task, 5, 2000))
+
+
+def _sent(own: ModelParams, model: Any, name: str) -> ModelParams:
+    """What a request is sent with: an agent's own parameters, and the model's wherever it sets none."""
+    params = merged(own, getattr(model, "params", None) or ModelParams())
+    if not params.model:
+        params = msgspec.structs.replace(params, model=name)
+    if hasattr(model, "effective_params"):
+        effective: ModelParams = model.effective_params(params)
+        return effective
+    return params
 
 
 async def react(

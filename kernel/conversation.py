@@ -73,6 +73,7 @@ class Conversation:
             turn=self._turn + 1,
             conversation_id=self._conversation_id,
             confirm=self._confirm is not None,
+            confirm_by_run=self._confirm is not agent.confirm,
         )
         session = self._open_session(head)
         self._turn += 1  # not before: a turn that was refused has not been

@@ -233,6 +233,16 @@ tool_specs = st.builds(
     calls_per_second=st.none() | floats,
 )
 replaced_texts = st.sampled_from([{}, {key: f"{CATALOGUES['en'][key]}!" for key in ("observation", "notes")}])
+params = st.builds(
+    ModelParams,
+    model=texts,
+    temperature=st.none() | floats,
+    top_p=st.none() | floats,
+    seed=st.none() | integers,
+    max_output_tokens=st.none() | counts,
+    stop=few(texts),
+    extra=json_objects,
+)
 heads = st.builds(
     RunHead,
     agent=texts,
@@ -242,16 +252,9 @@ heads = st.builds(
     protocol=st.sampled_from(["text", "tools"]),
     language=st.sampled_from(["en", "zh"]),
     provider=texts,
-    params=st.builds(
-        ModelParams,
-        model=texts,
-        temperature=st.none() | floats,
-        top_p=st.none() | floats,
-        seed=st.none() | integers,
-        max_output_tokens=st.none() | counts,
-        stop=few(texts),
-        extra=json_objects,
-    ),
+    params=params,
+    model_params=st.none() | params,
+    confirm_by_run=st.booleans(),
     tools=few(tool_specs),
     budget=st.builds(
         Budget,

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from kernel.loop.evaluation import Rules, describe, evaluate
     from kernel.loop.limits import TokenCounter, check_limits, check_prices, estimate_tokens, message_tokens
     from kernel.loop.loop import FinishCheck, FinishContext, Loop
-    from kernel.loop.policy import policy_from
+    from kernel.loop.policy import POLICY_VARIABLE, policy_from
     from kernel.loop.read import Transcript, step_line
     from kernel.loop.tracer import NullTracer
 else:
@@ -25,7 +25,7 @@ else:
         evaluation="Rules describe evaluate",
         limits="TokenCounter check_limits check_prices estimate_tokens message_tokens",
         loop="FinishCheck FinishContext Loop",
-        policy="policy_from",
+        policy="POLICY_VARIABLE policy_from",
         read="Transcript step_line",
         tracer="NullTracer",
     )

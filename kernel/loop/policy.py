@@ -11,7 +11,7 @@ from typing import get_args
 from kernel.errors import ConfigError
 from kernel.record import Policy, PolicyMode
 
-VARIABLE = "TRACEFIRST_POLICY"
+POLICY_VARIABLE = "TRACEFIRST_POLICY"
 _MODES: tuple[str, ...] = get_args(PolicyMode)
 
 
@@ -24,10 +24,10 @@ def policy_from(given: Policy | str | Path | None, environment: Mapping[str, str
     Raises:
         ConfigError: an unknown mode or an unreadable file; the message names it and the known modes.
     """
-    value = environment.get(VARIABLE)
+    value = environment.get(POLICY_VARIABLE)
     if value:
         mode, _, names = value.partition(":")
-        return _policy(mode.strip(), _names(names), f"environment {VARIABLE}")
+        return _policy(mode.strip(), _names(names), f"environment {POLICY_VARIABLE}")
     if given is None:
         return Policy()
     if isinstance(given, Policy):

@@ -24,9 +24,9 @@ from kernel.ambient import current_parent, outgoing_headers
 from kernel.errors import ConfigError, ModelError
 from kernel.model.endpoint import Endpoint, kind_of, place, retry_after_s
 from kernel.model.openai_reply import Malformed, decode_reply, failed_generation, parse_body, provider_error
-from kernel.model.openai_request import encode_request, merged
+from kernel.model.openai_request import encode_request
 from kernel.model.sse import CutStream, StreamedCompletion
-from kernel.record import ModelParams, Reply, Request, compact_json
+from kernel.record import ModelParams, Reply, Request, compact_json, merged
 
 if TYPE_CHECKING:
     import aiohttp

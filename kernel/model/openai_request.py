@@ -8,19 +8,6 @@ from typing import Any
 from kernel.record import Message, ModelParams, Request, ToolCall, ToolSpec, compact_json, parse_json
 
 
-def merged(params: ModelParams, defaults: ModelParams) -> ModelParams:
-    """`params`, and `defaults` where `params` says nothing; `extra` is merged key by key."""
-    return ModelParams(
-        model=params.model or defaults.model,
-        temperature=defaults.temperature if params.temperature is None else params.temperature,
-        top_p=defaults.top_p if params.top_p is None else params.top_p,
-        seed=defaults.seed if params.seed is None else params.seed,
-        max_output_tokens=defaults.max_output_tokens if params.max_output_tokens is None else params.max_output_tokens,
-        stop=params.stop or defaults.stop,
-        extra={**defaults.extra, **params.extra},
-    )
-
-
 def encode_request(request: Request, params: ModelParams, *, stream: bool, max_tokens_field: str) -> dict[str, Any]:
     """The body of one call. `params` are the merged ones; their `extra` goes in last and wins."""
     body: dict[str, Any] = {"model": params.model, "messages": encode_messages(request.messages)}

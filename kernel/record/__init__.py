@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         ToolCall,
         ToolSpec,
         Usage,
+        merged,
     )
     from kernel.record.observation import ArtifactError, ArtifactStore, show
     from kernel.record.run import (
@@ -71,7 +72,7 @@ else:
         __name__,
         canonical="canonical_json compact_json digest parse_json to_jsonable valid_text",
         fault="MAX_ATTEMPT_CHARS MAX_CHARS MAX_REASON_CHARS clipped describe is_cancelled",
-        messages="Message MessageView ModelParams Reply Request Role ToolCall ToolSpec Usage",
+        messages="Message MessageView ModelParams Reply Request Role ToolCall ToolSpec Usage merged",
         observation="ArtifactError ArtifactStore show",
         run="""
             Approval Attempt Budget BudgetReading Call CallRecord Chat ContextLimits Decision FORMAT_VERSION

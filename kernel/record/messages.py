@@ -74,6 +74,19 @@ class ModelParams(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=Tru
     extra: dict[str, Any] = {}
 
 
+def merged(params: ModelParams, defaults: ModelParams) -> ModelParams:
+    """`params`, and `defaults` where `params` says nothing; `extra` is merged key by key."""
+    return ModelParams(
+        model=params.model or defaults.model,
+        temperature=defaults.temperature if params.temperature is None else params.temperature,
+        top_p=defaults.top_p if params.top_p is None else params.top_p,
+        seed=defaults.seed if params.seed is None else params.seed,
+        max_output_tokens=defaults.max_output_tokens if params.max_output_tokens is None else params.max_output_tokens,
+        stop=params.stop or defaults.stop,
+        extra={**defaults.extra, **params.extra},
+    )
+
+
 class MessageView(Sequence[Message]):
     """The first `length` messages of an append-only list, without copying it: later growth does not show."""
 

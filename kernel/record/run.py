@@ -118,7 +118,9 @@ class Price(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
 
 class RunHead(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
     """Everything that decides how a run goes, known before its first step. `masked_tokens`: by how many tokens its messages
-    were estimated larger than they are here, where secrets in them are masked."""
+    were estimated larger than they are here, where secrets in them are masked. `model_params` are what the model would have
+    sent for an agent that sets none, where that is another thing than `params`; `confirm_by_run` tells that `confirm` was
+    given for the run, not by the agent."""
 
     agent: str
     task: str
@@ -146,6 +148,8 @@ class RunHead(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
     source: str | None = None
     absent: tuple[str, ...] = ()
     masked_tokens: int = 0
+    model_params: ModelParams | None = None
+    confirm_by_run: bool = False
 
 
 class Fault(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):

@@ -135,7 +135,10 @@ class RequestDigest:
 
     def begin(self, head: RunHead) -> None:
         """Take the tools and parameters of the run that sends the next requests."""
-        fixed = canonical_json([msgspec.to_builtins(head.params), [_seen(tool) for tool in offered_tools(head)]])
+        params = head.params  # a whole number that is given as int is read back as float, and is the same number
+        numbers = {name: float(v) for name in _FLOATS if (v := getattr(params, name)) is not None}
+        sent = msgspec.to_builtins(msgspec.structs.replace(params, **numbers))
+        fixed = canonical_json([sent, [_seen(tool) for tool in offered_tools(head)]])
         self._fixed = hashlib.blake2b(fixed.encode(), digest_size=8).digest()
 
     def extend(self, kept: int, new: tuple[Message, ...]) -> str:
@@ -149,5 +152,9 @@ class RequestDigest:
         return hashlib.blake2b(last + self._fixed, digest_size=8).hexdigest()
 
 
+_FLOATS = ("temperature", "top_p")
+
+
 def _seen(tool: ToolSpec) -> list[object]:
-    return [tool.name, tool.description, tool.parameters]
+    """What a model sees of a tool; `returns` is a part of its description."""
+    return [tool.name, tool.description, tool.parameters, *([tool.returns] if tool.returns else [])]

@@ -6,6 +6,7 @@ instances, enum members, tuples and dates that the function's hints promise.
 
 import functools
 import inspect
+import operator
 import types
 import typing
 import weakref
@@ -185,4 +186,17 @@ def _return_text(function: Function, annotation: Any) -> str:
         annotation = _resolve(function, annotation)
     except (NameError, AttributeError, SyntaxError):
         return str(annotation)
-    return inspect.formatannotation(annotation).replace("typing.", "")
+    return inspect.formatannotation(_modern(annotation)).replace("typing.", "").replace("collections.abc.", "")
+
+
+def _modern(annotation: Any) -> Any:
+    """A type in the one way to write it: `List[str]` is `list[str]`, `Optional[str]` is `str | None`."""
+    origin, arguments = typing.get_origin(annotation), tuple(_modern(one) for one in typing.get_args(annotation))
+    try:
+        if origin in (typing.Union, types.UnionType):
+            return functools.reduce(operator.or_, arguments)
+        if isinstance(origin, type) and arguments:
+            return origin[arguments]  # type: ignore[index]
+    except TypeError:  # a name that is not defined yet, or a type of a third party
+        return annotation
+    return origin if isinstance(origin, type) else annotation

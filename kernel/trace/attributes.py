@@ -48,7 +48,7 @@ class Reader:
                     return msgspec.json.decode(value, type=kind)
                 return msgspec.convert(value, kind)
             return convert(parse_json(value) if isinstance(value, str) else value)
-        except (ValueError, TypeError, KeyError, AttributeError, msgspec.MsgspecError, RecursionError) as error:
+        except (ValueError, TypeError, LookupError, AttributeError, msgspec.MsgspecError, RecursionError) as error:
             self.problem("unreadable", name, f"cannot be read: {error}")
             return fallback
 

@@ -47,6 +47,8 @@ CONFIG_FIELDS = (
     "source",
     "absent",
     "masked_tokens",
+    "model_params",
+    "confirm_by_run",
 )
 _HEAD_DEFAULTS = RunHead(agent="", task="", run_id="")
 

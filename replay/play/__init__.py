@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from replay.play.divergence import ABSENT, DRIFT, UNCHECKED, Divergence, Verdict, differences
     from replay.play.doubles import DerivedIds, RecordedTranscript, recorded_toolbox
     from replay.play.forking import Change, fork, resume
+    from replay.play.heads import Setting
     from replay.play.play import Digests, ReplayResult, play_run, replay, why_not_replayable
     from replay.play.recording import RecordedRun, Recording, is_own, own_recording
 else:
@@ -21,6 +22,7 @@ else:
         divergence="ABSENT DRIFT UNCHECKED Divergence Verdict differences",
         doubles="DerivedIds RecordedTranscript recorded_toolbox",
         forking="Change fork resume",
+        heads="Setting",
         play="Digests ReplayResult play_run replay why_not_replayable",
         recording="RecordedRun Recording is_own own_recording",
     )

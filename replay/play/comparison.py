@@ -86,8 +86,10 @@ def _heads(recorded: Run, observed: Run, turn: int) -> Iterator[Divergence]:
         yield at(path, one, other, "tool schema")
     if list(was) != list(now) and set(was) == set(now):
         yield at("/tools", list(was), list(now), "tool schema")
-    for path, one, other in differences(_plain(recorded.head.params), _plain(observed.head.params), "/params"):
-        yield at(path, one, other, "parameters")
+    params = recorded.head.params, observed.head.params
+    if params[0] != params[1] or next(differences(params[0].extra, params[1].extra), None) is not None:
+        for path, one, other in differences(_plain(params[0]), _plain(params[1]), "/params"):
+            yield at(path, one, other, "parameters")
 
 
 def _seen(tool: ToolSpec) -> dict[str, Any]:

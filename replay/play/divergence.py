@@ -37,7 +37,8 @@ DRIFT: frozenset[str] = frozenset({"request", "content"})
 
 class Divergence(Struct, frozen=True, kw_only=True):
     """One difference. `step` 0 is the run itself; `path` is a JSON Pointer within what `kind` names; `turn` counts the
-    runs of a conversation from 1. `downstream` marks what follows from an earlier difference."""
+    runs of a conversation from 1. `downstream` marks what follows from an earlier difference. `setting` is the place in the
+    head of the changed setting that alone makes this difference, "" where none does."""
 
     step: int
     kind: Kind
@@ -48,6 +49,7 @@ class Divergence(Struct, frozen=True, kw_only=True):
     cause: str
     downstream: bool = False
     turn: int = 1
+    setting: str = ""
 
 
 ABSENT = "(absent)"
@@ -63,7 +65,7 @@ def differences(recorded: Any, observed: Any, path: str = "") -> Iterator[tuple[
         place, one, other = stack.pop()
         if isinstance(one, dict) and isinstance(other, dict):
             keys = [*one, *(key for key in other if key not in one)]
-            pairs = [(f"{place}/{_token(key)}", one.get(key, ABSENT), other.get(key, ABSENT)) for key in keys]
+            pairs = [(f"{place}/{token(key)}", one.get(key, ABSENT), other.get(key, ABSENT)) for key in keys]
             stack.extend(reversed(pairs))
         elif isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):
             longest = max(len(one), len(other))
@@ -80,5 +82,6 @@ def _is_nan(value: Any) -> bool:
     return isinstance(value, float) and value != value
 
 
-def _token(key: Any) -> str:
+def token(key: Any) -> str:
+    """A key as a part of a JSON Pointer."""
     return str(key).replace("~", "~0").replace("/", "~1")

@@ -60,7 +60,7 @@ class RecordedModel:
         self.protocol: Literal["text", "tools"] = head.protocol
         self.provider = head.provider
         self.name = head.params.model
-        self.params: ModelParams = head.params
+        self.params: ModelParams = head.model_params or head.params
         self._run = run
         self._chats = [step.chat for step in run.steps if step.chat is not None]
         self._chat = 0

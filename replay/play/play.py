@@ -16,9 +16,10 @@ from msgspec import Struct
 
 from kernel.agent import Agent
 from kernel.errors import ConfigError
-from kernel.loop import Loop, NullTracer, policy_from
-from kernel.record import READ_RANGE, Chat, RequestDigest, Run, RunHead, Step, ToolSpec
+from kernel.loop import FinishCheck, Loop, NullTracer
+from kernel.record import Chat, RequestDigest, Run, RunHead, Step
 from kernel.seams import Seams
+from replay.play.causes import Setup, explain, settings_of, setup_of
 from replay.play.comparison import compare_ends, compare_steps, content_divergences
 from replay.play.divergence import DRIFT, Divergence, Verdict
 from replay.play.doubles import (
@@ -34,6 +35,7 @@ from replay.play.doubles import (
     recorded_finish_check,
     recorded_toolbox,
 )
+from replay.play.heads import Setting, kept
 from replay.play.recording import Recording
 from replay.play.serving import crashed, left_over, missed
 
@@ -50,6 +52,9 @@ class Count(Struct, frozen=True, kw_only=True):
 class ReplayResult(Struct, frozen=True, kw_only=True):
     """The outcome of one replay. A `same` carries its evidence: steps, what was served, and that nothing was left over.
 
+    With an agent, `settings` are those that are others today, `unexercised` those of them that make no difference here, and
+    `kept` says what was taken from the recording because it was not the agent that decided it.
+
     `observed` are the replayed runs, for reports and for a trace of the replay. `why_not` says why nothing was checked.
     """
 
@@ -62,6 +67,9 @@ class ReplayResult(Struct, frozen=True, kw_only=True):
     unused: Count
     complete: bool
     why_not: str = ""
+    settings: tuple[Setting, ...] = ()
+    unexercised: tuple[Setting, ...] = ()
+    kept: tuple[str, ...] = ()
 
     @property
     def first(self) -> Divergence | None:
@@ -83,15 +91,25 @@ def replay(recording: Recording, agent: Agent | None = None) -> ReplayResult:
     Raises:
         ConfigError: the agent's settings cannot work.
     """
-    ran_with: Literal["recording", "agent"] = "recording" if agent is None else "agent"
     if why_not := why_not_replayable(recording):
-        return _not_checked(recording, ran_with, why_not)
-    try:
-        return _replayed(recording, agent, ran_with)
-    except ConfigError as error:
-        if agent is not None:
-            raise
-        return _not_checked(recording, ran_with, f"the recorded settings cannot work: {error}")
+        return _not_checked(recording, "recording" if agent is None else "agent", why_not)
+    if agent is None:
+        try:
+            return _result(recording, _replayed(recording, None), "recording")
+        except ConfigError as error:
+            return _not_checked(recording, "recording", f"the recorded settings cannot work: {error}")
+    today = setup_of(recording, agent)
+    settings = settings_of(recording, today)
+    done = _replayed(recording, today)
+    divergences, unexercised = explain(
+        recording, today, settings, done.divergences, lambda setup: _replayed(recording, setup).divergences
+    )
+    return msgspec.structs.replace(
+        _result(recording, msgspec.structs.replace(done, divergences=divergences), "agent"),
+        settings=tuple(settings),
+        unexercised=unexercised,
+        kept=tuple(dict.fromkeys(told for one in recording.runs for told in kept(one.run.head, agent))),
+    )
 
 
 def _not_checked(recording: Recording, ran_with: Literal["recording", "agent"], why_not: str) -> ReplayResult:
@@ -109,7 +127,32 @@ def _not_checked(recording: Recording, ran_with: Literal["recording", "agent"], 
     )
 
 
-def _replayed(recording: Recording, agent: Agent | None, ran_with: Literal["recording", "agent"]) -> ReplayResult:
+class _Done(Struct, frozen=True, kw_only=True):
+    """What came of playing all runs of a recording once."""
+
+    observed: tuple[Run, ...]
+    divergences: tuple[Divergence, ...]
+    served: Count
+    unused: Count
+
+
+def _result(recording: Recording, done: _Done, ran_with: Literal["recording", "agent"]) -> ReplayResult:
+    verdict = _verdict(done)
+    return ReplayResult(
+        recording=recording,
+        verdict=verdict,
+        ran_with=ran_with,
+        observed=done.observed,
+        divergences=done.divergences,
+        served=done.served,
+        unused=done.unused,
+        complete=all(recorded.run.end is not None for recorded in recording.runs),
+        why_not="no model reply was served, so nothing was compared" if verdict == "not_checked" else "",
+    )
+
+
+def _replayed(recording: Recording, today: Setup | None) -> _Done:
+    """Play every run, with the heads and the code of `today` where it is given. Raises `ConfigError`."""
     conversations: dict[str | None, tuple[RecordedTranscript, Digests]] = {}
     observed: list[Run] = []
     found: list[Divergence] = []
@@ -117,12 +160,13 @@ def _replayed(recording: Recording, agent: Agent | None, ran_with: Literal["reco
     for turn, recorded in enumerate(recording.runs, 1):
         head = recorded.run.head
         if head.turn <= 1 or head.conversation_id not in conversations:
-            fresh = RecordedTranscript() if agent is None else RecordedTranscript(agent.count_tokens)
+            fresh = RecordedTranscript() if today is None else RecordedTranscript(today.count)
             conversations[head.conversation_id] = (fresh, Digests())
-        played = play_run(recorded.run, agent, *conversations[head.conversation_id])
+        chosen = None if today is None else (today.heads[turn - 1], today.check)
+        played = play_run(recorded.run, chosen, *conversations[head.conversation_id])
         observed.append(played.run)
         found.extend(content_divergences(recorded.problems, turn))
-        found.extend(compare_steps(recorded.run, played.run, turn=turn, from_recording=agent is None))
+        found.extend(compare_steps(recorded.run, played.run, turn=turn, from_recording=today is None))
         if played.missed is not None:
             found.extend(missed(recorded.run, played.missed, len(played.run.steps), turn))
         elif played.crash:
@@ -139,18 +183,11 @@ def _replayed(recording: Recording, agent: Agent | None, ran_with: Literal["reco
             break
     for recorded in recording.runs[len(observed) :]:
         unused[0] += sum(step.chat is not None for step in recorded.run.steps)
-    divergences = _ordered(found)
-    verdict = _verdict(divergences, served, unused)
-    return ReplayResult(
-        recording=recording,
-        verdict=verdict,
-        ran_with=ran_with,
+    return _Done(
         observed=tuple(observed),
-        divergences=divergences,
+        divergences=_ordered(found),
         served=Count(model=served[0], tools=served[1]),
         unused=Count(model=unused[0], tools=unused[1]),
-        complete=all(recorded.run.end is not None for recorded in recording.runs),
-        why_not="no model reply was served, so nothing was compared" if verdict == "not_checked" else "",
     )
 
 
@@ -207,22 +244,23 @@ class Digests(NullTracer):
         return digest
 
 
-def play_run(recorded: Run, agent: Agent | None, transcript: RecordedTranscript, tracer: Digests) -> Played:
-    """Run the loop once with doubles; a run that is cut short keeps the steps it made, the open one too."""
+def play_run(
+    recorded: Run, today: tuple[RunHead, FinishCheck | None] | None, transcript: RecordedTranscript, tracer: Digests
+) -> Played:
+    """Run the loop once with doubles; a run that is cut short keeps the steps it made, the open one too.
+
+    `today` is the head to run with, and the finish check to ask in place of the recorded answers where there is one.
+    """
     model, tools = RecordedModel(recorded), RecordedTools(recorded)
     transcript.recorded = recorded
     seams = Seams(
         model=model, tools=tools, clock=RecordedClock(recorded, tears=True), ids=DerivedIds(recorded.head.run_id)
     )
-    if agent is None:
-        head, toolbox = recorded.head, recorded_toolbox(recorded.head)
-        check = recorded_finish_check(recorded) if head.finish_check else None
-    else:
-        head, toolbox = _todays_head(recorded.head, agent, model), agent.toolbox()
-        check = agent.finish_check
+    head, own = (recorded.head, None) if today is None else today
+    check = (own or recorded_finish_check(recorded)) if head.finish_check else None
     loop = Loop(
         head,
-        toolbox,
+        recorded_toolbox(head),
         seams,
         transcript,
         confirm=recorded_confirm(recorded) if head.confirm else None,
@@ -232,7 +270,7 @@ def play_run(recorded: Run, agent: Agent | None, transcript: RecordedTranscript,
     missed: ReplayMiss | None = None
     ended, crash = False, ""
     try:
-        drive(loop.run(), allow_loop=agent is not None and check is not None)
+        drive(loop.run(), allow_loop=own is not None and head.finish_check)
     except ReplayMiss as miss:
         missed = miss
     except (RecordingEnded, RecordedCancel):
@@ -266,27 +304,6 @@ def _with_open_step(steps: tuple[Step, ...], recorded: Run, tracer: Digests) -> 
         return steps
     chat = msgspec.structs.replace(tracer.chat, reply=was.chat.reply, attempts=was.chat.attempts)
     return (*steps, Step(index=index, chat=chat, calls=was.calls))
-
-
-def _todays_head(recorded: RunHead, agent: Agent, model: RecordedModel) -> RunHead:
-    """Today's settings for the recorded task. The run's identity and the notes it was given are the recording's."""
-    head = agent.head(
-        recorded.task,
-        model,
-        run_id=recorded.run_id,
-        turn=recorded.turn,
-        conversation_id=recorded.conversation_id,
-        confirm=recorded.confirm or agent.confirm is not None,
-        policy=policy_from(agent.policy, {}),
-    )
-    tools = head.tools
-    if not any(tool.name == READ_RANGE for tool in recorded.tools):
-        tools = _without_read_range(tools)
-    return msgspec.structs.replace(head, notes=recorded.notes, tools=tools)
-
-
-def _without_read_range(tools: tuple[ToolSpec, ...]) -> tuple[ToolSpec, ...]:
-    return tuple(tool for tool in tools if tool.name != READ_RANGE)
 
 
 def drive(work: Coroutine[Any, Any, T], *, allow_loop: bool = False) -> T:
@@ -339,14 +356,17 @@ def _ordered(found: list[Divergence]) -> tuple[Divergence, ...]:
     return tuple(out)
 
 
-def _verdict(divergences: tuple[Divergence, ...], served: list[int], unused: list[int]) -> Verdict:
+def _verdict(done: _Done) -> Verdict:
     """The verdict. A replay that differs has run and was compared, whatever was served; only a `same` needs more."""
+    divergences, left = done.divergences, done.unused.model or done.unused.tools
     if any(d.kind == "crash" for d in divergences):
         return "crashed"
-    if not served[0] and all(d.kind in DRIFT or d.cause == "file" for d in divergences):
+    if not done.served.model and (
+        any(d.cause == "file" for d in divergences) or all(d.kind in DRIFT for d in divergences)
+    ):
         return "not_checked"
-    if not divergences and not any(unused):
+    if not divergences and not left:
         return "same"
-    if divergences and all(d.kind in DRIFT for d in divergences) and not any(unused):
+    if divergences and all(d.kind in DRIFT for d in divergences) and not left:
         return "drifted"
     return "diverged"

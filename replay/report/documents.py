@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from kernel.record import Run, to_jsonable
-from replay.play import Divergence, Recording, ReplayResult
+from replay.play import Divergence, Recording, ReplayResult, Setting
 
 LAYERS = ("requests", "decisions", "calls", "results", "observations", "guard", "feedback", "budget", "stop")
 """What a replay compares where it was recorded."""
@@ -59,6 +59,8 @@ def trace_document(result: ReplayResult, emitted: Emitted | None = None) -> dict
         "not_recorded": list(unrecorded),
         "notes": list(recording.notes),
         "compare": emitted.link or None if emitted is not None else None,
+        "settings": [_setting(setting, result) for setting in result.settings],
+        "kept": list(result.kept),
     }
 
 
@@ -73,6 +75,16 @@ def to_json(value: Any) -> str:
 def _divergence(divergence: Divergence) -> dict[str, Any]:
     plain: dict[str, Any] = {name: getattr(divergence, name) for name in Divergence.__struct_fields__}
     return plain
+
+
+def _setting(setting: Setting, result: ReplayResult) -> dict[str, Any]:
+    return {
+        "path": setting.path,
+        "recorded": setting.recorded,
+        "observed": setting.observed,
+        "cause": setting.cause,
+        "exercised": setting not in result.unexercised,
+    }
 
 
 def last_stop(runs: Sequence[Run]) -> str | None:

@@ -16,11 +16,18 @@ from replay.report.render import View, step_lines, title, tree, usage_words, val
 _DOWNSTREAM_LINES = 200
 _MOST_LINES = 4
 _AT_MOST = 3
+_SHORT = 40
 
 CAUSES = {
     "prompt": "the system prompt is another one today",
     "task": "the task or its rendering is another one",
     "tool schema": "a tool's name, description or schema changed",
+    "tool settings": "how a tool is dispatched changed: its effect class, timeout or allowance",
+    "archive": "the agent's archive gives other notes for the task",
+    "finish rule": "whether a run must end with a finish call changed",
+    "price": "the price of the model changed",
+    "token counter": "tokens are estimated in another way",
+    "agent": "the recording is of another agent",
     "parameters": "the parameters of the model request changed",
     "parser": "the reply is read in another way than when it was recorded",
     "arguments": "the call has other arguments than the recorded one",
@@ -60,6 +67,7 @@ def report(
     """
     if brief and result.verdict == "same":
         yield _verdict_line(result, view, named=True)
+        yield from _settings(result, view)
         yield from _emitted(emitted, view)
         return
     if result.first is not None and result.verdict != "not_checked":
@@ -85,7 +93,7 @@ def _leading(result: ReplayResult, view: View) -> Iterator[str]:
     style = "warn" if result.verdict == "drifted" else "bad"
     yield f"{paint(style, paint('strong', result.verdict.upper()))}  {place(first, result.recording)}"
     yield from _values(first, view)
-    yield _field("cause", _cause(first), view)
+    yield from _wrapped("cause", _cause(first, result), view, style="quiet")
     stops = [last_stop([recorded.run for recorded in result.recording.runs]), last_stop(result.observed)]
     if first.kind != "stop" and stops[0] != stops[1] and all(stops):
         yield _field("stop", f"recorded {stops[0]}, replayed {stops[1]}", view)
@@ -150,9 +158,16 @@ def _words(value: Any, room: int) -> str:
     return line(value, 4 * room) if isinstance(value, str) else cut(value_text(value), 4 * room)
 
 
-def _cause(divergence: Divergence) -> str:
+def _cause(divergence: Divergence, result: ReplayResult) -> str:
+    """The cause in words; where it is a changed setting, its name and both values."""
     words = CAUSES.get(divergence.cause)
-    return f"{divergence.cause}: {words}" if words else literal(divergence.cause)
+    text = f"{divergence.cause}: {words}" if words else literal(divergence.cause)
+    setting = next((one for one in result.settings if one.path == divergence.setting), None)
+    if setting is None:
+        return text
+    sides = [value_text(setting.recorded), value_text(setting.observed)]
+    values = f": {sides[0]} → {sides[1]}" if max(map(len, sides)) <= _SHORT else ""
+    return f"{text} ({literal(setting.name)}{values})"
 
 
 def _field(label: str, text: str, view: View, *, style: str = "quiet") -> str:
@@ -277,8 +292,22 @@ def _evidence(result: ReplayResult, view: View) -> Iterator[str]:
         yield _field("missing", f"nobody recorded: {line(', '.join(absent), 4 * view.columns)}", view)
     ran = "the prompt, tools and limits of the recording" if result.ran_with == "recording" else "today's agent"
     yield _field("ran with", ran, view)
+    yield from _settings(result, view)
     if not result.complete:
         yield _field("note", "the recording was cut short; it was compared as far as it goes", view)
+
+
+def _settings(result: ReplayResult, view: View) -> Iterator[str]:
+    """Whether it is the same agent, which of its changed settings made no difference, and what was not its own."""
+    for setting in result.settings:
+        if setting.key == ("agent",):
+            names = f"{value_text(setting.recorded)}, today's is {value_text(setting.observed)}"
+            yield _field("agent", cut(f"the recording is of another agent: {names}", 4 * view.columns), view)
+    if untouched := [setting.name for setting in result.unexercised if setting.key != ("agent",)]:
+        names = ", ".join(literal(name) for name in untouched)
+        yield _field("changed", cut(f"changed, not exercised here: {names}", 4 * view.columns), view)
+    for told in result.kept:
+        yield _field("kept", line(told, 4 * view.columns), view)
 
 
 def _emitted(emitted: Emitted | None, view: View) -> Iterator[str]:

@@ -66,7 +66,7 @@ def _breaks(text: str) -> int:
     raise KeyError("no tokenizer for this model")
 
 
-def test_a_failure_of_the_kernel_is_a_verdict_of_its_own_with_its_step(
+def test_a_failure_in_the_replay_is_a_verdict_of_its_own_with_its_step(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "x.trace.json"
@@ -74,7 +74,7 @@ def test_a_failure_of_the_kernel_is_a_verdict_of_its_own_with_its_step(
     result = replay(recording, agent(count_tokens=_breaks))
     assert result.verdict == "crashed"
     first = result.first
-    assert first is not None and (first.step, first.kind, first.cause) == (1, "crash", "kernel")
+    assert first is not None and (first.step, first.kind, first.cause) == (1, "crash", "token counter")
     assert "KeyError: 'no tokenizer for this model' (test_verdicts.py, line" in first.observed
     tmp_path.joinpath("broken_agents.py").write_text(
         "from tests.detect.test_verdicts import _breaks, agent\nops = agent(count_tokens=_breaks)\n"

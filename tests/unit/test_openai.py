@@ -22,9 +22,9 @@ from kernel.model.openai_reply import (
     parse_body,
     provider_error,
 )
-from kernel.model.openai_request import encode_messages, encode_request, merged
+from kernel.model.openai_request import encode_messages, encode_request
 from kernel.model.sse import CutStream, Event, EventParser, StreamedCompletion
-from kernel.record.messages import Message, ModelParams, Reply, Request, ToolCall, ToolSpec, Usage
+from kernel.record.messages import Message, ModelParams, Reply, Request, ToolCall, ToolSpec, Usage, merged
 
 CASSETTES = Path(__file__).parents[2].parent / "shared" / "corpus" / "cassettes"
 

@@ -144,7 +144,7 @@ def test_without_a_docstring_the_return_hint_speaks() -> None:
 
     def nothing() -> None: ...
 
-    assert schema_of(count)[::3] == ("count", "collections.abc.Sequence[int]")
+    assert schema_of(count)[::3] == ("count", "Sequence[int]")
     assert schema_of(nothing) == (
         "nothing",
         "",
