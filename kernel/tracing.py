@@ -254,24 +254,58 @@ class Session:
         self._tell("started", self._conversation)
 
     def recorder(
-        self, clock: Clock, ids: Ids, *, links: tuple[Link, ...] = (), attributes: dict[str, Any] | None = None
+        self,
+        clock: Clock,
+        ids: Ids,
+        *,
+        links: tuple[Link, ...] = (),
+        attributes: dict[str, Any] | None = None,
+        parent_id: str | None = None,
+        after: Recorder | None = None,
+        apart: bool = False,
     ) -> Recorder:
-        """The recorder of one run in this trace."""
+        """The recorder of one run in this trace.
+
+        Args:
+            parent_id: a span of this trace that the run is below; without it the conversation's.
+            apart: the run shares no history with the ones before it, but with the run `after`, where that is given.
+        """
         recorder = Recorder(
             self._sinks,
             clock=clock,
             ids=ids,
             trace_id=self.trace_id,
-            parent_id=self._conversation.span_id if self._conversation is not None else self._parent_id,
+            parent_id=parent_id or self.root_id,
             caller=self._caller,
             links=(*self._links, *links),
             attributes=attributes,
-            scrubber=self._scrubber,
-            digest=self._recorders[-1].digest if self._recorders else None,
+            scrubber=after.scrubber if after is not None else Scrubber(self.masker) if apart else self._scrubber,
+            digest=before.digest if (before := after or (None if apart else self._last())) is not None else None,
         )
         self._clock = clock
         self._recorders.append(recorder)
         return recorder
+
+    def _last(self) -> Recorder | None:
+        return self._recorders[-1] if self._recorders else None
+
+    @property
+    def masker(self) -> Masker | None:
+        """What masks what is written."""
+        return self._tracing.masker
+
+    @property
+    def root_id(self) -> str | None:
+        """The span above all runs of this trace."""
+        return self._conversation.span_id if self._conversation is not None else self._parent_id
+
+    def started(self, span: Span) -> None:
+        """Hand on a span that is no part of a run; its owner has masked it, ends it and says so with `ended`."""
+        self._tell("started", span)
+
+    def ended(self, span: Span) -> None:
+        """Hand on the end of a span that was handed on with `started`."""
+        self._tell("ended", span)
 
     def close(self) -> None:
         """End the conversation's span and close all sinks: the file gets its final form."""

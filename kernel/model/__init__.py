@@ -11,10 +11,12 @@ if TYPE_CHECKING:
     from kernel.model.endpoint import place, retry_after_s
     from kernel.model.openai import OpenAIModel, default_model
     from kernel.model.scripted import FunctionModel, PromptFunction, ScriptedModel, as_model, described
+    from kernel.model.sse import EventParser
 else:
     __getattr__ = door(
         __name__,
         endpoint="place retry_after_s",
         openai="OpenAIModel default_model",
         scripted="FunctionModel PromptFunction ScriptedModel as_model described",
+        sse="EventParser",
     )

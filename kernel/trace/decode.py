@@ -54,7 +54,7 @@ def decode_run(root: Span | None, spans: Iterable[Span]) -> tuple[Run, tuple[Pro
         operation = span.attributes.get(sc.OPERATION)
         index = span.attributes.get(sc.STEP_INDEX)
         if not isinstance(index, int) or index < 1:
-            if sc.SEAL in span.attributes:
+            if sc.SEAL in span.attributes and sc.WIRE_EXCHANGE not in span.attributes:
                 problems.append(_misplaced(span, 0, sc.STEP_INDEX, "the span no longer says which step it belongs to"))
         elif operation == sc.EXECUTE_TOOL:
             calls.setdefault(index, []).append(span)

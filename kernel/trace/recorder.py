@@ -86,7 +86,7 @@ class Recorder:
         scrubber: Scrubber | None = None,
         digest: RequestDigest | None = None,
     ) -> None:
-        self._scrubber = scrubber or Scrubber(None)
+        self.scrubber = self._scrubber = scrubber or Scrubber(None)
         self._masker = self._scrubber.masker
         self._clean = True
         self.digest = digest
@@ -212,6 +212,15 @@ class Recorder:
     def leave(self, token: Token | None) -> None:
         if token is not None:
             detach(token)
+
+    @property
+    def chat(self) -> Mark:
+        """Id and times of the span of the model call at work."""
+        return _mark(self._chat) if self._chat is not None else Mark()
+
+    def call(self, position: int) -> Mark:
+        """Id and times of the span of a tool call at work."""
+        return _mark(self._calls[position]) if position in self._calls else Mark()
 
     @property
     def root(self) -> Mark:

@@ -36,6 +36,9 @@ CACHE_READ_TOKENS = "gen_ai.usage.cache_read.input_tokens"
 CACHE_WRITE_TOKENS = "gen_ai.usage.cache_creation.input_tokens"
 REASONING_TOKENS = "gen_ai.usage.reasoning.output_tokens"
 ERROR_TYPE = "error.type"
+HTTP_METHOD = "http.request.method"
+HTTP_STATUS = "http.response.status_code"
+URL_PATH = "url.path"
 
 # operations: the first word of a span's name
 CONVERSATION = "invoke_workflow"
@@ -43,6 +46,7 @@ INVOKE_AGENT = "invoke_agent"
 CHAT = "chat"
 EXECUTE_TOOL = "execute_tool"
 STEP = "step"
+EXCHANGE = "exchange"
 
 SEALED = ("gen_ai.", "tracefirst.", "error.")
 """Prefixes of the attributes under the seal; anything else was added downstream."""
@@ -111,6 +115,11 @@ IDEMPOTENCY_KEY = "tracefirst.call.idempotency_key"
 APPROVAL = "tracefirst.call.approval"
 SERVED_BY = "tracefirst.call.served_by"
 LATE_EVENT = "tracefirst.late_result"
+
+# ours, on an exchange that was recorded at the wire
+WIRE_EXCHANGE = "tracefirst.wire.exchange"
+WIRE_REQUEST = "tracefirst.wire.request"
+WIRE_ANSWER = "tracefirst.wire.answer"
 
 # ours, on the root of a replay or fork
 ORIGINAL_TRACE_ID = "tracefirst.replay.original_trace_id"

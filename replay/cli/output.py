@@ -41,6 +41,11 @@ def lines(report: Iterable[str]) -> None:
         _write(sys.stdout, line + "\n")
 
 
+def flush() -> None:
+    """Hand on what was written: somebody waits for a line of it."""
+    sys.stdout.flush()
+
+
 def problem(message: str) -> None:
     """One diagnostic on standard error; foreign text in it is made harmless."""
     if len(message) > _MOST_CHARS:

@@ -54,7 +54,9 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
     return command
 
 
-@pytest.mark.parametrize("verb", ["", "show", "check", "diff", "stats", "scan", "import", "fork", "resume"])
+@pytest.mark.parametrize(
+    "verb", ["", "show", "check", "diff", "stats", "scan", "import", "fork", "resume", "record", "serve"]
+)
 def test_help(verb: str, run: Run, snapshot: SnapshotAssertion) -> None:
     assert run(*filter(None, (verb, "--help"))) == snapshot
 

@@ -128,9 +128,10 @@ importers    errors record parse masking loop trace version play readers
 loading      errors record masking play readers importers
 report       errors record seams trace export version play readers
 explain      errors record masking trace play readers report
+wire         errors record masking seams trace tracing model play readers report
 suite        errors record agent play report loading
 plugin       suite; types: play
-cli          errors record masking trace agent result version play readers importers loading report explain
+cli          errors record masking trace tracing agent result version play readers importers loading report explain wire
 """
 """Which rooms each room may import, read from the bottom up: all that a line names stands above it, but for `types`.
 
@@ -242,7 +243,18 @@ def test_a_planted_cycle_would_be_found() -> None:
         ("opentelemetry.sdk", ("kernel.export",)),
         ("opentelemetry.exporter", ()),
         ("opentelemetry.proto", ("kernel.export", "replay.readers.otlp_proto")),
-        ("aiohttp", ("kernel.model.openai", "kernel.model.endpoint")),
+        (
+            "aiohttp",
+            (
+                "kernel.model.openai",
+                "kernel.model.endpoint",
+                "replay.wire.listening",
+                "replay.wire.gateway",
+                "replay.wire.playing",
+            ),
+        ),
+        ("aiohttp.web", ("replay.wire.listening", "replay.wire.gateway", "replay.wire.playing")),
+        ("aiohttp.ClientSession", ("kernel.model.openai", "replay.wire.gateway")),
         ("socket", ("kernel.export",)),
         ("urllib.request", ("kernel.export", "replay.report.emit")),
         ("http.client", ("kernel.export",)),

@@ -1,0 +1,28 @@
+"""Any agent, at the wire: a gateway that records what passes between a program and its model servers, and serves it again.
+
+`exchange` is what passed, `dialects` read it, `lineage` tells conversations apart; `scribe` writes a trace of it and `stored` reads
+that; `player` serves it, `differing` explains a miss; `listening` alone opens a port, `gateway` alone has a client. May import the
+kernel, `play`, `readers` and `report`.
+"""
+
+from typing import TYPE_CHECKING
+
+from kernel.door import door
+
+if TYPE_CHECKING:
+    from replay.wire.outcome import account_document, outcome_lines
+    from replay.wire.player import Account, Player
+    from replay.wire.running import Recorded, Replayed, record_program, replay_program, serve
+    from replay.wire.stored import Book, load_book
+    from replay.wire.upstreams import Upstream, is_loopback, parse_listen, parse_upstreams
+    from replay.wire.varying import Varying
+else:
+    __getattr__ = door(
+        __name__,
+        outcome="account_document outcome_lines",
+        player="Account Player",
+        running="Recorded Replayed record_program replay_program serve",
+        stored="Book load_book",
+        upstreams="Upstream is_loopback parse_listen parse_upstreams",
+        varying="Varying",
+    )

@@ -1,0 +1,241 @@
+"""Records: hands each request to its upstream and the answer back, unchanged, and tells a scribe what passed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Protocol
+
+from kernel.errors import ConfigError
+from replay.wire.background import Background
+from replay.wire.exchange import (
+    KEPT_ANSWER_HEADERS,
+    KEPT_REQUEST_HEADERS,
+    Answer,
+    Asked,
+    Chunk,
+    End,
+    UnreadableEncoding,
+    json_or_raw,
+    kept,
+    reads_brotli,
+    undo,
+    undone,
+)
+from replay.wire.listening import is_upgrade, no_websocket, passed_on, refusal
+from replay.wire.upstreams import Upstream, route
+
+if TYPE_CHECKING:
+    from aiohttp import ClientSession, web
+
+MOST_KEPT_BYTES = 64 * 2**20
+_CONNECT_S = 30.0
+
+
+class Witness(Protocol):
+    """Who is told what passed. Called from one thread, in order."""
+
+    def asked(self, number: int, asked: Asked) -> None: ...
+    def answered(self, number: int, answer: Answer) -> None: ...
+
+
+class Gateway:
+    """The handler of a recording gateway.
+
+    Args:
+        say: told at once what a person should know now, such as an upstream that cannot be reached.
+    """
+
+    def __init__(
+        self,
+        upstreams: Mapping[str, Upstream],
+        witness: Witness,
+        background: Background,
+        say: Callable[[str], None] = lambda message: None,
+        now_ns: Callable[[], int] | None = None,
+    ) -> None:
+        self._upstreams = upstreams
+        self._witness = witness
+        self._background = background
+        self._say = say
+        self._numbers = 0
+        self.session: ClientSession | None = None
+        self.now_ns = now_ns or self.clock()
+
+    @staticmethod
+    def clock() -> Callable[[], int]:
+        """Wall time that never goes back."""
+        offset = time.time_ns() - time.monotonic_ns()
+        return lambda: offset + time.monotonic_ns()
+
+    async def __aenter__(self) -> Gateway:
+        from aiohttp import ClientSession, ClientTimeout, TCPConnector
+
+        self.session = ClientSession(
+            timeout=ClientTimeout(total=None, sock_connect=_CONNECT_S),
+            connector=TCPConnector(limit=0),
+            auto_decompress=False,
+            trust_env=True,
+            skip_auto_headers=("User-Agent", "Accept", "Accept-Encoding", "Content-Type"),
+            max_line_size=64 * 1024,
+            max_field_size=64 * 1024,
+        )
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        if self.session is not None:
+            await self.session.close()
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        """Hand a request through."""
+        if is_upgrade(request.headers):
+            self._say(f"{request.path}: a WebSocket was asked for and refused; the client is to use HTTP")
+            return no_websocket()
+        raw = await request.read()
+        name, target = route(request.raw_path, list(self._upstreams))
+        started = self.now_ns()
+        self._numbers += 1
+        passage = _Passage(self._numbers, started, self._tell)
+        headers = passed_on(request.headers)
+        passage.asked(name, request.method, target, headers, raw, request.headers.get("Content-Encoding", ""))
+        try:
+            return await self._pass(request, self._upstreams[name].url(target), headers, raw, passage)
+        finally:
+            passage.close(self.now_ns())
+
+    def _tell(self, job: Callable[[Witness], None], size: int) -> None:
+        self._background.put(lambda: job(self._witness), size)
+
+    async def _pass(
+        self, request: web.Request, url: str, headers: list[tuple[str, str]], raw: bytes, passage: _Passage
+    ) -> web.StreamResponse:
+        from aiohttp import ClientError, web
+        from yarl import URL
+
+        if self.session is None:
+            raise ConfigError("the gateway is entered before it handles a request")
+        sent = [pair for pair in headers if pair[0].lower() not in ("host", "content-length", "accept-encoding")]
+        accepted = _accepted(request.headers.get("Accept-Encoding"))
+        sent += [("Accept-Encoding", accepted)] if accepted is not None else []
+        body = raw if raw or request.can_read_body or "Content-Length" in request.headers else None
+        passage.end = "aborted"
+        try:
+            upstream = await self.session.request(
+                request.method, URL(url, encoded=True), data=body, headers=sent, allow_redirects=False
+            )
+        except (ClientError, OSError, TimeoutError, ValueError) as error:
+            passage.end, passage.detail = "unreachable", f"{type(error).__name__}: {error}"[:500]
+            self._say(f"the upstream {url.partition('?')[0]} cannot be reached: {passage.detail}")
+            return refusal(502, f"the upstream cannot be reached: {type(error).__name__}", "upstream_unreachable")
+        async with upstream:
+            passage.began(upstream.status, upstream.reason or "", upstream.headers)
+            answer = web.StreamResponse(status=upstream.status, reason=upstream.reason)
+            for name, value in passed_on(upstream.headers):
+                answer.headers.add(name, value)
+            await answer.prepare(request)
+            return await self._stream(request, answer, upstream.content, passage)
+
+    async def _stream(
+        self, request: web.Request, answer: web.StreamResponse, content: Any, passage: _Passage
+    ) -> web.StreamResponse:
+        from aiohttp import ClientError
+
+        while True:
+            try:
+                data = await content.readany()
+            except (ClientError, OSError, TimeoutError) as error:
+                passage.end, passage.detail = "cut", f"{type(error).__name__}: {error}"[:500]
+                if request.transport is not None:
+                    request.transport.abort()
+                return answer
+            if not data:
+                break
+            passage.chunk(self.now_ns(), data)
+            await answer.write(data)
+        passage.end = "complete"
+        await answer.write_eof()
+        return answer
+
+
+def _accepted(given: str | None) -> str | None:
+    """The encodings that a client accepts, less those that nothing here can undo: the recording must be readable."""
+    if given is None or reads_brotli():
+        return given
+    left = [part.strip() for part in given.split(",") if part.split(";")[0].strip().lower() != "br"]
+    return ", ".join(left) or "identity"
+
+
+class _Passage:
+    """One exchange while it passes: keeps what the scribe is told, within bounds."""
+
+    def __init__(self, number: int, started_ns: int, tell: Callable[[Callable[[Witness], None], int], None]) -> None:
+        self._number, self._started, self._tell = number, started_ns, tell
+        self._status, self._reason, self._encoding = 0, "", ""
+        self._headers: dict[str, str] = {}
+        self._chunks: list[tuple[int, bytes]] = []
+        self._bytes = self._lost = 0
+        self.end: End = "aborted"
+        self.detail = ""
+
+    def asked(
+        self, upstream: str, method: str, target: str, headers: list[tuple[str, str]], raw: bytes, encoding: str
+    ) -> None:
+        number, started = self._number, self._started
+
+        def job(witness: Witness) -> None:
+            try:
+                body, rest = json_or_raw(undone(raw, encoding))
+            except UnreadableEncoding:
+                body, rest = None, raw
+            told = kept(headers, KEPT_REQUEST_HEADERS)
+            asked = Asked(
+                upstream=upstream, method=method, target=target, headers=told, body=body, raw=rest, at_ns=started
+            )
+            witness.asked(number, asked)
+
+        self._tell(job, len(raw))
+
+    def began(self, status: int, reason: str, headers: Any) -> None:
+        self._status, self._reason = status, reason
+        self._headers = kept(headers.items(), KEPT_ANSWER_HEADERS)
+        self._encoding = headers.get("Content-Encoding", "")
+
+    def chunk(self, at_ns: int, data: bytes) -> None:
+        self._bytes += len(data)
+        if self._bytes > MOST_KEPT_BYTES:
+            self._lost += len(data)
+        else:
+            self._chunks.append((at_ns - self._started, data))
+
+    def close(self, at_ns: int) -> None:
+        number, chunks, encoding = self._number, self._chunks, self._encoding
+        status, reason, headers, end = self._status, self._reason, self._headers, self.end
+        detail, lost = self.detail, self._lost
+
+        def job(witness: Witness) -> None:
+            plain, problem = _plain(chunks, encoding)
+            answer = Answer(
+                status=status,
+                reason=reason,
+                headers=headers,
+                chunks=plain,
+                end=end,
+                detail=detail or problem,
+                lost_bytes=lost,
+                at_ns=at_ns,
+            )
+            witness.answered(number, answer)
+
+        self._tell(job, self._bytes - lost)
+
+
+def _plain(chunks: list[tuple[int, bytes]], encoding: str) -> tuple[tuple[Chunk, ...], str]:
+    """The chunks without their content encoding, and what was wrong with it."""
+    try:
+        inflate = undo(encoding)
+        out = [Chunk(after_ns=after, data=inflate.feed(data)) for after, data in chunks]
+        if out and (rest := inflate.close()):
+            out.append(Chunk(after_ns=out[-1].after_ns, data=rest))
+    except UnreadableEncoding as error:
+        return (), f"the answer cannot be read: {error}"
+    return tuple([chunk for chunk in out if chunk.data]), ""

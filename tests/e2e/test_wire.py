@@ -1,0 +1,160 @@
+"""Programs written on nothing of ours, recorded through the gateway and run again on the recorded answers."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from replay.cli import main
+from replay.wire.stored import load_book
+from tests.e2e.wire_provider import Provider, running_provider
+from tests.wireworld import DIALECTS
+
+CLIENT = str(Path(__file__).with_name("wire_client.py"))
+SECRET = "sk-proj-abcdefghijklmnopqrstuvwxyz0123456789ABCDEFGH"
+KEYS = {"OPENAI_API_KEY": SECRET, "ANTHROPIC_API_KEY": SECRET, "GEMINI_API_KEY": SECRET}
+
+
+@dataclass
+class Done:
+    status: int
+    out: str
+    err: str
+
+    @property
+    def document(self) -> dict[str, Any]:
+        return dict(json.loads(self.out)["traces"][0])
+
+
+@pytest.fixture(scope="module")
+def upstream() -> Iterator[Provider]:
+    with running_provider() as provider:
+        yield provider
+
+
+@pytest.fixture
+def provider(upstream: Provider) -> Provider:
+    upstream.requests.clear()
+    upstream.plan.clear()
+    upstream.rounds = 2
+    return upstream
+
+
+Run = Callable[..., Done]
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Run:
+    """Runs the command `replay` in a folder of its own; the program that it starts is a process of its own."""
+    monkeypatch.chdir(tmp_path)
+
+    def command(*args: str, env: dict[str, str] | None = None, keys: bool = True) -> Done:
+        with monkeypatch.context() as patch:
+            for name, value in KEYS.items():
+                patch.setenv(name, value) if keys else patch.delenv(name, raising=False)
+            for name, value in (env or {}).items():
+                patch.setenv(name, value)
+            with pytest.raises(SystemExit) as ended:
+                main(args)
+        out, err = capfd.readouterr()
+        assert isinstance(ended.value.code, int)
+        return Done(ended.value.code, out, err)
+
+    return command
+
+
+def record(run: Run, provider: Provider, *program: str, env: dict[str, str] | None = None) -> Done:
+    done = run(
+        "record", "-o", "r.trace.json", "--upstream", provider.url, "--", sys.executable, CLIENT, *program, env=env
+    )
+    assert done.status == 0, done.err
+    return done
+
+
+def again(run: Run, *program: str, options: tuple[str, ...] = (), env: dict[str, str] | None = None) -> Done:
+    words = ("r.trace.json", "--format", "json", *options, "--", sys.executable, CLIENT, *program)
+    return run(*words, env=env, keys=False)
+
+
+@pytest.mark.parametrize(("dialect", "stream"), [("chat", ()), *[(dialect, ("--stream",)) for dialect in DIALECTS]])
+def test_a_program_replays_the_same_and_reaches_no_upstream(
+    dialect: str, stream: tuple[str, ...], run: Run, provider: Provider, tmp_path: Path
+) -> None:
+    recorded = record(run, provider, dialect, *stream)
+    assert json.loads(recorded.out) == {"why?": "why?: seen why? 2"}
+    assert provider.count == 3
+    replayed = again(run, dialect, *stream)
+    assert replayed.status == 0, replayed.err
+    document = replayed.document
+    assert (document["verdict"], document["served"]["model"], document["unused"]["model"]) == ("same", 3, 0)
+    assert (document["live"], document["refused"], document["program_exit"]) == (0, 0, 0)
+    assert json.loads(replayed.err.splitlines()[-1]) == {"why?": "why?: seen why? 2"}
+    assert provider.count == 3, "a replay reaches no upstream"
+    assert SECRET not in (tmp_path / "r.trace.json").read_text()
+
+
+def test_eight_programs_threads_at_once_replay_the_same(run: Run, provider: Provider) -> None:
+    tasks = ",".join(f"task {number}" for number in range(8))
+    record(run, provider, "chat", "--parallel", "--tasks", tasks)
+    for _ in range(2):
+        replayed = again(run, "chat", "--parallel", "--tasks", tasks)
+        assert replayed.status == 0, replayed.out
+        assert replayed.document["turns"] == 8
+    assert provider.count == 24
+
+
+def test_a_changed_program_is_named_and_stopped(run: Run, provider: Provider) -> None:
+    record(run, provider, "chat")
+    replayed = again(run, "chat", "--change", "system=Be long.")
+    assert replayed.status == 1
+    first = replayed.document["divergences"][0]
+    assert (first["exchange"], first["path"], first["cause"]) == (1, "/messages/0/content", "prompt")
+    assert (first["recorded"], first["observed"]) == ("Be brief.", "Be long.")
+    assert replayed.document["refused"] == 1, "the client did not try a refusal again"
+    assert provider.count == 3
+
+
+def test_the_exit_status_of_a_recording_is_the_programs(run: Run, provider: Provider) -> None:
+    words = [sys.executable, "-c", "import sys; sys.exit(7)"]
+    done = run("record", "-o", "r.trace.json", "--upstream", provider.url, "--", *words)
+    assert done.status == 7
+    assert "no model request passed" in done.err
+
+
+def test_bytes_and_headers_reach_the_upstream_unchanged(run: Run, provider: Provider) -> None:
+    record(run, provider, "chat", "--gzip")
+    seen = provider.requests[0]
+    assert seen["headers"]["Content-Encoding"] == "gzip"
+    assert seen["headers"]["Authorization"] == f"Bearer {SECRET}"
+    assert seen["raw"][:2] == b"\x1f\x8b"
+    assert again(run, "chat", "--gzip").status == 0
+    assert again(run, "chat").status == 0, "the encoding of a request is no part of what it asks"
+
+
+def test_errors_and_cut_streams_come_again(run: Run, provider: Provider, tmp_path: Path) -> None:
+    provider.plan.update({1: "429", 3: "cut", 5: "500"})
+    record(run, provider, "chat", "--stream")
+    assert provider.count == 6
+    replayed = again(run, "chat", "--stream")
+    assert replayed.status == 0, replayed.out
+    assert replayed.document["served"]["model"] == 6
+    book = load_book(tmp_path / "r.trace.json")
+    assert [e.answer.end for e in book.exchanges] == ["complete", "complete", "cut", "complete", "complete", "complete"]
+    assert book.recording is not None
+    [run_of_it] = [r.run for r in book.recording.runs]
+    assert [len(step.chat.attempts) for step in run_of_it.steps if step.chat] == [1, 1, 1]
+
+
+def test_plain_exchanges_are_served_in_their_order(run: Run, provider: Provider) -> None:
+    also = "GET /models,GET /models,POST /embeddings"
+    recorded = record(run, provider, "chat", env={"ALSO": also})
+    replayed = again(run, "chat", env={"ALSO": also})
+    assert replayed.status == 0, replayed.out
+    assert [line for line in replayed.err.splitlines() if "data" in line] == recorded.out.splitlines()[:3]
+    assert provider.count == 6
