@@ -167,7 +167,7 @@ def _plan(head: RunHead, turn: Turn) -> tuple[list[Step], str]:
         if round.reply is None:
             steps.append(Step(index=index, chat=Chat(kept=0, new=())))
             return steps, ""
-        decision = evaluate(round.reply, rules, index)
+        decision = evaluate(round.reply, rules)
         why, keep = _unlike(decision, round, rules)
         chat = Chat(kept=0, new=(), reply=round.reply if keep else None)
         if why:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from kernel.door import door
 
 if TYPE_CHECKING:
+    from replay.play.agents import NotLoaded, load_agents, load_object
     from replay.play.comparison import compare
     from replay.play.divergence import ABSENT, DRIFT, UNCHECKED, Divergence, Verdict, differences
     from replay.play.doubles import DerivedIds, RecordedTranscript, recorded_toolbox
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 else:
     __getattr__ = door(
         __name__,
+        agents="NotLoaded load_agents load_object",
         comparison="compare",
         divergence="ABSENT DRIFT UNCHECKED Divergence Verdict differences",
         doubles="DerivedIds RecordedTranscript recorded_toolbox",

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from kernel.agent import Agent
@@ -23,29 +22,17 @@ def load_agent(spec: str, key: str, root: Path, recorded: str) -> Agent:
     Raises:
         AgentNotFound: there is no such thing, or it is no agent.
     """
-    from kernel.agent import Agent
+    from replay.play import NotLoaded, load_agents
 
-    module_name, _, names = spec.partition(":")
     entry = f'agent "{key}" = "{spec}"'
     if str(root) not in sys.path:
         sys.path.append(str(root))
     try:
-        found: Any = importlib.import_module(module_name)
-    except Exception as error:
-        raise AgentNotFound(f"{entry}: importing {module_name} failed: {type(error).__name__}: {error}") from error
-    for name in names.split("."):
-        if not hasattr(found, name):
-            raise AgentNotFound(f"{entry}: {module_name} has no {names}")
-        found = getattr(found, name)
-    if not isinstance(found, Agent) and callable(found):
-        try:
-            found = found()
-        except Exception as error:
-            raise AgentNotFound(f"{entry}: calling it failed: {type(error).__name__}: {error}") from error
-    if isinstance(found, dict):
-        if recorded not in found:
-            raise AgentNotFound(f'{entry}: has no agent "{recorded}"; it has {", ".join(map(str, found)) or "none"}')
-        found = found[recorded]
-    if not isinstance(found, Agent):
-        raise AgentNotFound(f"{entry}: is a {type(found).__name__}, not a kernel.Agent")
-    return found
+        found = load_agents(spec)
+    except NotLoaded as error:
+        raise AgentNotFound(f"{entry}: {error}") from error
+    if not isinstance(found, dict):
+        return found
+    if recorded not in found:
+        raise AgentNotFound(f'{entry}: has no agent "{recorded}"; it has {", ".join(found)}')
+    return found[recorded]

@@ -79,20 +79,33 @@ def test_an_agent_may_come_from_a_function_a_dict_or_an_attribute(project: Proje
 @pytest.mark.parametrize(
     ("spec", "said"),
     [
-        ("nowhere:agent", "*importing nowhere failed: ModuleNotFoundError*"),
+        ("nowhere:agent", "there is no module nowhere in the working directory or installed*"),
         ("shop:agnet", "*shop has no agnet*"),
-        ("shop:TASK", "*is a str, not a kernel.Agent*"),
+        ("shop:TASK", "it is str; it must be a kernel.Agent*"),
         ("shop:broken", "*calling it failed: ZeroDivisionError*"),
-        ("shop:nobody", '*has no agent "incident"; it has none*'),
+        ("shop:nobody", "it is an empty dict; it must be a kernel.Agent*"),
+        ("shop:leaving", "calling it ended the program (sys.exit(0))*"),
     ],
 )
 def test_an_agent_that_cannot_be_loaded_fails_the_case_and_says_why(project: Project, spec: str, said: str) -> None:
-    project.agents("shop", more="\n\ndef broken() -> Agent:\n    return 1 / 0\n\n\nnobody: dict[str, Agent] = {}\n")
+    project.agents(
+        "shop",
+        more="\n\ndef broken() -> Agent:\n    return 1 / 0\n\n\nnobody: dict[str, Agent] = {}\n"
+        "\n\ndef leaving() -> Agent:\n    raise SystemExit(0)\n",
+    )
     project.record("order-5xx")
     result = project.run("--replay-agent", f"incident={spec}")
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines([f'not checked: agent "incident" = "{spec}": {said}'])
     result.stdout.no_fnmatch_line("Traceback*")
+
+
+def test_a_module_that_leaves_the_program_fails_the_case_and_not_the_session(project: Project) -> None:
+    project.write("leaves.py", "import sys\nsys.exit(0)\n")
+    project.record("order-5xx")
+    result = project.run("--replay-agent", "incident=leaves:agent")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*importing leaves ended the program (sys.exit(0))*"])
 
 
 @pytest.mark.parametrize("entry", ["incident", "incident=shop", "=shop:agent", "incident="])
