@@ -11,7 +11,7 @@ import msgspec
 
 from kernel.conversation import Conversation
 from kernel.errors import ConfigError
-from kernel.loop import Confirm, FinishCheck, TokenCounter, check_limits, check_prices, estimate_tokens, policy_from
+from kernel.loop import Confirm, FinishCheck, TokenCounter, estimate_tokens, policy_from
 from kernel.model import PromptFunction, as_model, described
 from kernel.record import (
     READ_RANGE,
@@ -23,6 +23,10 @@ from kernel.record import (
     Policy,
     Price,
     RunHead,
+    check_function,
+    check_kind,
+    checked_prices,
+    checked_settings,
     merged,
     texts_for,
     to_jsonable,
@@ -80,24 +84,24 @@ class Agent:
         self.name = name
         self.system = system
         self.tools = tools if tools is not None else ToolRegistry()
-        self.budget = budget or Budget()
-        self.guard = guard or Guard()
+        self.budget = Budget() if budget is None else checked_settings(budget, Budget, "budget")
+        self.guard = Guard() if guard is None else checked_settings(guard, Guard, "guard")
         self.policy = policy
-        self.context = context or ContextLimits()
-        self.params = params
+        self.context = ContextLimits() if context is None else checked_settings(context, ContextLimits, "context")
+        self.params = None if params is None else checked_settings(params, ModelParams, "params")
         self.finish_check = finish_check
         self.require_finish = require_finish
         self.archive = archive
-        self.prices = dict(prices or {})
+        self.prices = {} if prices is None else checked_prices(prices)
         self.language: Language = language
-        self.texts = dict(texts or {})
+        self.texts = {} if texts is None else _mapping("texts", texts)
         self.ledger = ledger
         self.confirm = confirm
         self.count_tokens = count_tokens
         _check_types(self)
         texts_for(language, self.texts)
-        check_limits(self.budget, self.guard, self.context)
-        check_prices(self.prices)
+        if isinstance(policy, Policy):
+            self.policy = checked_settings(policy, Policy, "policy")
 
     async def run(
         self,
@@ -251,24 +255,33 @@ async def react(
 
 def _check_types(agent: Agent) -> None:
     """What no type checker saw: each wrong setting is named, with what it should be."""
-    for name, kind in (
-        ("name", str),
-        ("system", str),
-        ("budget", Budget),
-        ("guard", Guard),
-        ("context", ContextLimits),
+    for name, kind, words in (
+        ("name", str, "text"),
+        ("system", str, "text"),
+        ("require_finish", bool, "True or False"),
+        ("language", str, "text"),
+        ("tools", ToolRegistry, "a ToolRegistry: make one, and add each function with registry.tool(function)"),
     ):
+        check_kind(name, getattr(agent, name), kind, words)
+    if agent.policy is not None:
+        check_kind("policy", agent.policy, (str, Path, Policy), "a mode, a Policy or the path of a TOML file")
+        if not isinstance(agent.policy, Path):
+            policy_from(agent.policy, {})
+    for name, method in (("archive", "fragments"), ("ledger", "begin")):
         value = getattr(agent, name)
-        if not isinstance(value, kind):
-            raise ConfigError(f"{name} is {type(value).__name__}, it must be {kind.__name__}")
-    if not isinstance(agent.tools, ToolRegistry):
-        raise ConfigError(
-            f"tools is {type(agent.tools).__name__}, it must be a ToolRegistry: make one, and add each function "
-            "with registry.tool(function)"
-        )
-    for name in ("confirm", "finish_check"):
-        if getattr(agent, name) is not None and not callable(getattr(agent, name)):
-            raise ConfigError(f"{name} is {type(getattr(agent, name)).__name__}, it must be a function")
+        if value is not None and not callable(getattr(value, method, None)):
+            raise ConfigError(
+                f"{name} is {value!r:.80}, it must be {'an Archive' if name == 'archive' else 'a Ledger'}"
+            )
+    check_function("confirm", agent.confirm)
+    check_function("finish_check", agent.finish_check)
+    if not callable(agent.count_tokens):
+        raise ConfigError(f"count_tokens is {type(agent.count_tokens).__name__}, it must be a function of a text")
+
+
+def _mapping(name: str, given: Any) -> dict[str, Any]:
+    check_kind(name, given, Mapping, "a dict")
+    return dict(given)
 
 
 def _valid(head: RunHead) -> RunHead:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernel.errors import ConfigError
 from kernel.loop import Confirm, Loop, Transcript
-from kernel.record import RunHead
+from kernel.record import RunHead, check_function, check_kind
 from kernel.result import RunResult, result_of
 from kernel.seams import Clock, Ids, Model, Seams, Tools
 from kernel.stores import MemoryLedger
@@ -34,6 +34,9 @@ class Conversation:
         ids: Ids,
         single: bool,
     ) -> None:
+        check_function("confirm", confirm)
+        if conversation_id is not None:
+            check_kind("conversation_id", conversation_id, str, "text")
         self._agent = agent
         self._model = model
         self._confirm = confirm

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from kernel.loop.act import FORK, Confirm, ConfirmFailed
     from kernel.loop.ask import DEADLINE
     from kernel.loop.evaluation import Rules, describe, evaluate
-    from kernel.loop.limits import TokenCounter, check_limits, check_prices, estimate_tokens, message_tokens
+    from kernel.loop.limits import TokenCounter, estimate_tokens, message_tokens
     from kernel.loop.loop import FinishCheck, FinishContext, Loop
     from kernel.loop.policy import POLICY_VARIABLE, policy_from
     from kernel.loop.read import Transcript, step_line
@@ -23,7 +23,7 @@ else:
         act="Confirm ConfirmFailed FORK",
         ask="DEADLINE",
         evaluation="Rules describe evaluate",
-        limits="TokenCounter check_limits check_prices estimate_tokens message_tokens",
+        limits="TokenCounter estimate_tokens message_tokens",
         loop="FinishCheck FinishContext Loop",
         policy="POLICY_VARIABLE policy_from",
         read="Transcript step_line",

@@ -75,7 +75,7 @@ async def ask(loop: Loop, step: int, prompt: Prompt) -> tuple[Chat, tuple[StopRe
             if stop is None and attempt.wait_s:
                 await loop.seams.clock.sleep(attempt.wait_s)
     if reply is not None:
-        reply = loop.spending.counted(reply, prompt.estimated_tokens)
+        reply = loop.transcript.identified(loop.spending.counted(reply, prompt.estimated_tokens), step)
         loop.spending.settle(reply, prompt.estimated_tokens)
     chat = Chat(
         kept=chat.kept,

@@ -7,7 +7,7 @@ or refused is a fault whatever it holds: nothing of it is run.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 from unicodedata import category
@@ -17,6 +17,7 @@ from msgspec import Struct
 from kernel.parse import ParsedCall, ParseFault, parse, parse_arguments
 from kernel.record import (
     FINISH,
+    READ_RANGE,
     Call,
     Decision,
     Fault,
@@ -25,7 +26,6 @@ from kernel.record import (
     Texts,
     ToolCall,
     compact_json,
-    identified,
     parse_json,
     to_jsonable,
     valid_text,
@@ -49,6 +49,7 @@ _FILTERED = frozenset(
 """What providers call these two ends, in lower case with underscores."""
 _FAILED = re.compile(r"error|fail|malformed", re.IGNORECASE)
 _FINISH_NAMES = (FINISH, "final_answer")
+_FINISH_FAULTS = ("blank-finish", "finish-arguments")
 _MAX_VALUE_CHARS = 200
 _CALL_MARK = re.compile(
     r"</?\|?tool_?calls?|\[TOOL_CALLS?\]|\[ARGS\]|<function[=_ (]|<(?:\w{1,12}:)?invoke\b|<[|｜]tool|DSML|\bto=functions\.|<\|python_tag"
@@ -68,7 +69,7 @@ class Rules(Struct, frozen=True, kw_only=True):
     require_finish: bool = False
 
 
-def evaluate(reply: Reply, rules: Rules, step: int = 1) -> Decision:
+def evaluate(reply: Reply, rules: Rules) -> Decision:
     """Read a reply as calls, a finish or a fault."""
     say = rules.texts.say
     thought = reply.reasoning or ""
@@ -84,7 +85,7 @@ def evaluate(reply: Reply, rules: Rules, step: int = 1) -> Decision:
     if reply.tool_calls and _FAILED.search(ended):
         return _fault("provider-refused", say("fault.provider", reason=reply.finish_reason), thought)
     if reply.tool_calls:
-        return _structured(reply, rules, step)
+        return _structured(reply, rules)
     if not _is_visible(reply.text):
         return _fault("blank", say("fault.blank"), thought)
     return _text(reply, rules)
@@ -95,14 +96,34 @@ def _fault(rule: str, message: str, thought: str = "", position: int = -1) -> De
     return Decision(kind="fault", thought=valid_text(thought), fault=fault)
 
 
+def fault_text(fault: Fault, rules: Rules) -> str:
+    """What the model is told of a reply that could not be read, with an example that it may follow to the letter: a call that
+    the tool's own schema takes, or a finish where that was tried or no tool can be shown."""
+    finishing = fault.rule in _FINISH_FAULTS
+    if rules.protocol == "tools":
+        key = "fault.tools.finish" if finishing or rules.require_finish else "fault.tools"
+        return rules.texts.say(key, message=fault.message)
+    name, args = FINISH, {"answer": rules.texts.say("fault.example.answer")}
+    if not finishing:
+        name, args = next(_examples(rules), (name, args))
+    return rules.texts.say("fault.text", message=fault.message, tool=name, args=compact_json(args)[1:-1])
+
+
+def _examples(rules: Rules) -> Iterator[tuple[str, dict[str, Any]]]:
+    """A call of each tool that one can be made up for, those that only read first."""
+    for tool in sorted(rules.tools.values(), key=lambda tool: tool.spec.side_effect):
+        if tool.name != READ_RANGE and (args := tool.schema.example()) is not None:
+            yield tool.name, args
+
+
 def _is_visible(text: str) -> bool:
     """Whether a text holds anything to see: zero-width and control characters alone are as blank as spaces."""
     return any(not (c.isspace() or category(c) in ("Cc", "Cf")) for c in text)
 
 
-def _structured(reply: Reply, rules: Rules, step: int) -> Decision:
+def _structured(reply: Reply, rules: Rules) -> Decision:
     thought = reply.text.strip() or reply.reasoning or ""
-    calls = identified(reply.tool_calls, step)
+    calls = reply.tool_calls
     if len(calls) == 1 and calls[0].name == FINISH and FINISH not in rules.tools:
         args, _, fault = parse_arguments(calls[0].arguments)
         if fault is not None or args is None:
@@ -137,25 +158,20 @@ def _read_call(call: ToolCall, rules: Rules) -> Call:
 
 
 def checked(name: str, args: dict[str, Any], rules: Rules, *, id: str, raw: str | None, repaired: bool) -> Call:
-    """A call with its arguments coerced and validated; what does not fit becomes its fault."""
+    """A call with its arguments completed, coerced and validated; what does not fit becomes its fault."""
     tool = rules.tools.get(name)
     if tool is None:
         return Call(name=name, args=args, id=id, raw=raw, repaired=repaired)
-    if tool.schema.is_valid(args):
-        fault = None
-        if repaired and tool.spec.side_effect:
-            fault = Fault(rule="repaired", message=rules.texts.say("tool.repaired", name=name))
-        return Call(name=name, args=args, id=id, raw=raw, repaired=repaired, fault=fault)
     result = tool.schema.check(args)
     fault = None
     if result.violations:
         fault = Fault(rule="bad-args", message=describe(result.violations, rules.texts))
     elif repaired and tool.spec.side_effect:
         fault = Fault(rule="repaired", message=rules.texts.say("tool.repaired", name=name))
-    coerced = result.args if isinstance(result.args, dict) else args
-    if raw is None and result.coerced:
+    used = result.args if isinstance(result.args, dict) else args
+    if raw is None and used is not args:
         raw = compact_json(args)
-    return Call(name=name, args=coerced, id=id, raw=raw, repaired=repaired, coerced=result.coerced, fault=fault)
+    return Call(name=name, args=used, id=id, raw=raw, repaired=repaired, coerced=result.coerced, fault=fault)
 
 
 def _said(fault: ParseFault, rules: Rules) -> str:

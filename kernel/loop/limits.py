@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import msgspec
 
-from kernel.errors import ConfigError
-from kernel.record import Budget, BudgetReading, ContextLimits, Guard, Message, Price, Reply, StopReason, Usage
+from kernel.record import Budget, BudgetReading, Message, Price, Reply, StopReason, Usage
 
 TokenCounter = Callable[[str], int]
 _MESSAGE_OVERHEAD = 4
@@ -144,31 +142,3 @@ class Spending:
         write_price = price.input_usd if price.cache_write_usd is None else price.cache_write_usd
         total = plain * price.input_usd + read * read_price + write * write_price
         return (total + (usage.output_tokens or 0) * price.output_usd) / 1_000_000
-
-
-def check_limits(budget: Budget, guard: Guard, context: ContextLimits) -> None:
-    """Refuse limits that cannot work. Raises `ConfigError`, which names the setting."""
-    for name, least in (("max_steps", 1), ("max_errors", 1), ("max_finish_refusals", 1), ("model_retries", 0)):
-        if getattr(budget, name) < least:
-            raise ConfigError(f"budget: {name} is {getattr(budget, name)}, it must be at least {least}")
-    for name in ("max_prompt_tokens", "max_cost_usd", "timeout_s", "max_output_tokens"):
-        value = getattr(budget, name)
-        if value is not None and not 0 < value < math.inf:
-            raise ConfigError(f"budget: {name} is {value}, it must be more than 0, or None for no limit")
-    for name, value, least in (
-        ("guard: window", guard.window, 1),
-        ("guard: max_warnings", guard.max_warnings, 1),
-        ("context: max_observation_chars", context.max_observation_chars, 100),
-        ("context: keep_steps", context.keep_steps, 1),
-    ):
-        if value < least:
-            raise ConfigError(f"{name} is {value}, it must be at least {least}")
-
-
-def check_prices(prices: Mapping[str, Price]) -> None:
-    """Refuse prices that are none. Raises `ConfigError`."""
-    for model, price in prices.items():
-        for name in price.__struct_fields__:
-            value = getattr(price, name)
-            if value is not None and not 0 <= value < math.inf:
-                raise ConfigError(f'prices: {name} of "{model}" is {value}, it must be 0 or more US dollars')

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from kernel.loop.act import Confirm, Dispatcher
 from kernel.loop.ask import ask
-from kernel.loop.evaluation import Rules, evaluate
+from kernel.loop.evaluation import Rules, evaluate, fault_text
 from kernel.loop.guard import LoopGuard
 from kernel.loop.limits import Spending, TokenCounter, estimate_tokens
 from kernel.loop.read import Transcript
@@ -132,7 +132,7 @@ class Loop:
         if chat.reply is None:
             self._close(Step(index=index, chat=chat, budget=self._reading(index)), failed)
             return failed
-        decision = evaluate(chat.reply, self.rules, index)
+        decision = evaluate(chat.reply, self.rules)
         calls: tuple[CallRecord, ...] = ()
         if decision.kind == "calls":
             calls = await self.dispatcher.act(index, decision, self.left_s())
@@ -156,7 +156,7 @@ class Loop:
             case "fault":
                 assert decision.fault is not None
                 self._errors += 1
-                feedback.append(self._fault_text(decision.fault.message))
+                feedback.append(fault_text(decision.fault, self.rules))
                 if self._errors >= self.head.budget.max_errors:
                     stop = ("unparsable_exhausted", f"{self._errors} replies in a row failed: {decision.fault.message}")
             case "calls":
@@ -257,7 +257,10 @@ class Loop:
             if is_cancelled():
                 raise
             return clipped(": ".join(describe(error)), MAX_REASON_CHARS)
-        except Exception as error:  # a check that fails has not passed the answer: its failure is the reason
+        except (
+            Exception,
+            SystemExit,
+        ) as error:  # a check that fails has not passed the answer: its failure is the reason
             return clipped(": ".join(describe(error)), MAX_REASON_CHARS)
         finally:
             self.tracer.leave(token)
@@ -265,12 +268,6 @@ class Loop:
             return None
         reason = "" if verdict is False else result_text(to_jsonable(verdict)).strip()
         return clipped(reason, MAX_REASON_CHARS) or "not accepted"
-
-    def _fault_text(self, message: str) -> str:
-        if self.head.protocol == "tools":
-            return self.texts.say("fault.tools", message=message)
-        tool = next(iter(self.rules.tools), "finish")
-        return self.texts.say("fault.text", message=message, tool=tool, args="")
 
     def _guard_text(self, verdict: GuardVerdict) -> str:
         key = "guard.warned.cycle" if verdict.rule == "cycle" else "guard.warned.again"

@@ -4,17 +4,20 @@ trace stores only what is new. Near the window, older steps are condensed by a r
 
 from __future__ import annotations
 
+import msgspec
 from msgspec import Struct
 
 from kernel.loop.limits import TokenCounter, estimate_tokens, message_tokens
 from kernel.record import (
     Message,
     MessageView,
+    Reply,
     Request,
     RunHead,
     Step,
     Texts,
     compact_json,
+    identified,
     initial_messages,
     messages_after,
     offered_tools,
@@ -60,6 +63,7 @@ class Transcript:
         self._parts: list[_Part] = []
         self._condensed = 0
         self._summary: list[str] = []
+        self._call_ids: set[str] = set()
 
     def begin(self, head: RunHead) -> None:
         """Start a run of the conversation: its system prompt and task."""
@@ -99,10 +103,17 @@ class Transcript:
             estimated_tokens=self._sizes[-1],
         )
 
+    def identified(self, reply: Reply, step: int) -> Reply:
+        """The reply with an id for each of its calls, by which their results are told apart. Nearly always the same object."""
+        calls = identified(reply.tool_calls, step, self._call_ids)
+        return reply if calls is reply.tool_calls else msgspec.structs.replace(reply, tool_calls=calls)
+
     def _append(self, messages: tuple[Message, ...]) -> None:
         sizes = self._sizes
         for message in messages:
             self._messages.append(message)
+            for call in message.tool_calls:
+                self._call_ids.add(call.id)
             sizes.append(sizes[-1] + message_tokens(message, self._count))
 
     def _condense(self, window: int, keep: int, texts: Texts) -> None:

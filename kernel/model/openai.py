@@ -26,7 +26,7 @@ from kernel.model.endpoint import Endpoint, kind_of, place, retry_after_s
 from kernel.model.openai_reply import Malformed, decode_reply, failed_generation, parse_body, provider_error
 from kernel.model.openai_request import encode_request
 from kernel.model.sse import CutStream, StreamedCompletion
-from kernel.record import ModelParams, Reply, Request, compact_json, merged
+from kernel.record import ModelParams, Reply, Request, check_kind, check_number, checked_settings, compact_json, merged
 
 if TYPE_CHECKING:
     import aiohttp
@@ -81,12 +81,16 @@ class OpenAIModel:
         params: ModelParams | None = None,
         max_tokens_field: str | None = None,
     ) -> None:
+        check_kind("model", model, str, "the name of the model as text")
         if not model:
             raise ConfigError("model: empty; name the model the server should run, such as model='gpt-4.1-mini'")
         if protocol not in ("tools", "text"):
             raise ConfigError(f"protocol: {protocol!r}; use 'tools' (function calling) or 'text'")
-        if timeout_s <= 0 or connect_timeout_s <= 0:
-            raise ConfigError(f"timeout_s={timeout_s}, connect_timeout_s={connect_timeout_s}: give seconds above zero")
+        check_number("timeout_s", timeout_s)
+        check_number("connect_timeout_s", connect_timeout_s)
+        check_kind("stream", stream, bool, "True or False")
+        if params is not None:
+            params = checked_settings(params, ModelParams, "params")
         self.protocol: Literal["tools", "text"] = protocol
         self.name = model
         self.params = merged(ModelParams(model=model), params or ModelParams())

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
-from kernel.record import Message, ModelParams, Request, ToolCall, ToolSpec, compact_json, parse_json
+from kernel.record import Message, ModelParams, Request, ToolCall, ToolSpec, compact_json, identified, parse_json
 
 
 def encode_request(request: Request, params: ModelParams, *, stream: bool, max_tokens_field: str) -> dict[str, Any]:
@@ -32,8 +32,10 @@ def encode_messages(messages: Iterable[Message]) -> list[dict[str, Any]]:
     """The messages as the provider takes them: every call of a turn has its own id, and each result names one of them.
 
     Models leave ids out or use one twice; servers then refuse the history. Such ids are replaced, by place, in the call
-    and in its result alike.
+    and in its result alike, by one that no other call of the conversation has.
     """
+    messages = list(messages)
+    taken = {call.id for message in messages for call in message.tool_calls}
     encoded: list[dict[str, Any]] = []
     waiting: list[
         tuple[str, str]
@@ -44,20 +46,14 @@ def encode_messages(messages: Iterable[Message]) -> list[dict[str, Any]]:
                 {"role": "tool", "tool_call_id": _answered(waiting, message.tool_call_id), "content": message.content}
             )
         elif message.role == "assistant" and message.tool_calls:
-            waiting = [
-                (call.id, _unique_id(message.tool_calls, index, place)) for place, call in enumerate(message.tool_calls)
-            ]
-            calls = [_sent_call(call, sent) for call, (_, sent) in zip(message.tool_calls, waiting, strict=True)]
+            unique = identified(message.tool_calls, index, taken)
+            taken.update(call.id for call in unique)
+            waiting = [(call.id, sent.id) for call, sent in zip(message.tool_calls, unique, strict=True)]
+            calls = [_sent_call(call) for call in unique]
             encoded.append({"role": "assistant", "content": message.content or None, "tool_calls": calls})
         else:
             encoded.append({"role": message.role, "content": message.content})
     return encoded
-
-
-def _unique_id(calls: Sequence[ToolCall], index: int, place: int) -> str:
-    own = calls[place].id
-    used_before = any(call.id == own for call in calls[:place])
-    return own if own and not used_before else f"call_{index}_{place}"
 
 
 def _answered(waiting: list[tuple[str, str]], given: str | None) -> str:
@@ -67,9 +63,9 @@ def _answered(waiting: list[tuple[str, str]], given: str | None) -> str:
     return given or ""
 
 
-def _sent_call(call: ToolCall, sent_id: str) -> dict[str, Any]:
+def _sent_call(call: ToolCall) -> dict[str, Any]:
     return {
-        "id": sent_id,
+        "id": call.id,
         "type": "function",
         "function": {"name": call.name, "arguments": _valid_arguments(call.arguments)},
     }

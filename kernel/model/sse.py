@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from kernel.model.openai_reply import Malformed, parse_body, provider_error, split_content
-from kernel.record import compact_json, parse_json
+from kernel.record import canonical_json, compact_json, parse_json
 
 
 class Event(NamedTuple):
@@ -96,6 +96,22 @@ class _Call:
             return False
         return not (arguments.lstrip().startswith("{") and self._has_whole_arguments())
 
+    def is_repeated_by(self, call_id: Any, name: Any, arguments: str) -> bool:
+        """Whether a delta says this whole call again, as gateways do at the end: an equal id means the same call.
+
+        Raises:
+            Malformed: the id is the same, and the call is another one.
+        """
+        if not call_id or call_id != self.id:
+            return False
+        if name and self.name and name != self.name:
+            raise Malformed(f"the call id {call_id!r} names two calls, of {self.name!r} and of {name!r}")
+        if not (arguments.lstrip().startswith("{") and self._has_whole_arguments()):
+            return False
+        if not _same_json(arguments, "".join(self.pieces)):
+            raise Malformed(f"the call id {call_id!r} names two calls of {self.name!r}, with different arguments")
+        return True
+
     def _has_whole_arguments(self) -> bool:
         if not self.pieces or not self.pieces[-1].rstrip().endswith("}"):
             return False  # most deltas end here: the whole text is only parsed where it can be an object
@@ -104,6 +120,23 @@ class _Call:
         except ValueError:
             return False
         return True
+
+
+def _same_json(one: str, other: str) -> bool:
+    try:
+        return canonical_json(parse_json(one)) == canonical_json(parse_json(other))
+    except ValueError:
+        return one == other
+
+
+def _once(calls: list[_Call]) -> list[_Call]:
+    """The calls without those that come twice, under two indexes but one id."""
+    kept: list[_Call] = []
+    for call in calls:
+        twins = (one for one in kept if call.id and one.id == call.id and one.name == call.name)
+        if not any(_same_json("".join(one.pieces), "".join(call.pieces)) for one in twins):
+            kept.append(call)
+    return kept
 
 
 class StreamedCompletion:
@@ -167,7 +200,7 @@ class StreamedCompletion:
         if all(call.index is not None for call in calls):
             calls = sorted(calls, key=lambda call: call.index or 0)
         message["tool_calls"] = [
-            {"id": call.id, "function": {"name": call.name, "arguments": "".join(call.pieces)}} for call in calls
+            {"id": call.id, "function": {"name": call.name, "arguments": "".join(call.pieces)}} for call in _once(calls)
         ]
         return {**self._top, "choices": [{"index": 0, "message": message, "finish_reason": self._finish_reason}]}
 
@@ -220,6 +253,8 @@ class StreamedCompletion:
         elif not isinstance(arguments, str):
             arguments = compact_json(arguments)
         call = self._open_call(index, call_id)
+        if call is not None and call.is_repeated_by(call_id, name, arguments):
+            return
         if call is None or not call.is_continued_by(call_id, name, arguments):
             if call is not None and not name:
                 raise Malformed(f"a second tool call began after the call of {call.name!r}, without a name")

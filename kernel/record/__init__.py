@@ -55,6 +55,7 @@ if TYPE_CHECKING:
         StopReason,
         ToolFault,
     )
+    from kernel.record.settings import check_function, check_kind, check_number, checked_prices, checked_settings
     from kernel.record.texts import Texts, replacement_problem, texts_for
     from kernel.record.transcript import (
         FINISH,
@@ -79,6 +80,7 @@ else:
             Fault GUARD_OK Guard GuardVerdict Language Mark OUTCOMES Outcome Policy PolicyMode Price Protocol
             Run RunEnd RunHead STOP_REASONS Step StepMarks StopReason ToolFault
         """,
+        settings="check_function check_kind check_number checked_prices checked_settings",
         texts="Texts replacement_problem texts_for",
         transcript="""
             FINISH READ_RANGE RequestDigest identified initial_messages messages_after offered_tools result_text

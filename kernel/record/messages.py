@@ -11,7 +11,8 @@ Role = Literal["system", "user", "assistant", "tool"]
 
 
 class ToolCall(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
-    """A structured call as the provider gave it. `arguments` is the raw text, also when it is not valid JSON."""
+    """A structured call as the provider gave it. `arguments` is the raw text, also when it is not valid JSON; `id` is the
+    provider's, or made up where it gave none, or one twice in a reply."""
 
     name: str
     arguments: str

@@ -48,6 +48,11 @@ _EN = {
         'Thought: I look at the facts first.\n{{"action": "{tool}", "args": {{{args}}}}}'
     ),
     "fault.tools": "[FormatError] {message}. Nothing was run. Call a tool, or give the whole answer as text.",
+    "fault.tools.finish": (
+        "[FormatError] {message}. Nothing was run. Call a tool, or call finish with the whole answer, for example: "
+        'finish({{"answer": "the whole answer"}})'
+    ),
+    "fault.example.answer": "the whole answer",
     **{f"fault.parse.{rule}": "{message}" for rule in _PARSE_RULES},
     "tool.unknown": '[ToolError] There is no tool "{name}". The tools are: {names}.{nearest}',
     "tool.nearest": ' Did you mean "{name}"?',
@@ -133,6 +138,11 @@ _ZH = {
         'Thought: 我先查看事实。\n{{"action": "{tool}", "args": {{{args}}}}}'
     ),
     "fault.tools": "[FormatError] {message}。没有执行任何动作。请调用工具，或用文字给出完整的答案。",
+    "fault.tools.finish": (
+        "[FormatError] {message}。没有执行任何动作。请调用工具，或调用 finish 并给出完整的答案，例如："
+        'finish({{"answer": "完整的答案"}})'
+    ),
+    "fault.example.answer": "完整的答案",
     "fault.parse.cut-off": "回复被截断（{message}）",
     "fault.parse.thinking-only": "回复只有思考，没有动作（{message}）",
     "fault.parse.ambiguous": "动作有两种读法（{message}）",

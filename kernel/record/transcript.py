@@ -6,6 +6,8 @@ Pure functions of the record, used by the loop to build requests and by the code
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Container
+from itertools import chain, count
 
 import msgspec
 
@@ -63,13 +65,24 @@ def offered_tools(head: RunHead) -> tuple[ToolSpec, ...]:
     return (*head.tools, finish_spec(texts_for(head.language, head.texts))) if head.require_finish else head.tools
 
 
-def identified(calls: tuple[ToolCall, ...], step: int) -> tuple[ToolCall, ...]:
-    """Structured calls with an id each: a missing one, or one used twice in the same reply, becomes `call_STEP_POSITION`."""
+def identified(calls: tuple[ToolCall, ...], step: int, taken: Container[str]) -> tuple[ToolCall, ...]:
+    """Structured calls with an id each: a missing one, or one used twice in the same reply, is made up from step and position.
+
+    What is made up is none of `taken`, the ids of the conversation so far. Nearly always the very same tuple.
+    """
+    given = [call.id for call in calls]
+    own = set(given)
+    if len(own) == len(given) and "" not in own:
+        return calls
     seen: set[str] = set()
     out = []
     for position, call in enumerate(calls):
         if not call.id or call.id in seen:
-            call = ToolCall(name=call.name, arguments=call.arguments, id=f"call_{step}_{position}")
+            name = f"call_{step}_{position}"
+            again = (f"{name}_{number}" for number in count(2))
+            free = next(made for made in chain((name,), again) if made not in own and made not in taken)
+            own.add(free)
+            call = ToolCall(name=call.name, arguments=call.arguments, id=free)
         seen.add(call.id)
         out.append(call)
     return tuple(out)
@@ -97,9 +110,8 @@ def messages_after(step: Step, head: RunHead) -> tuple[Message, ...]:
     feedback = step.feedback
     out: list[Message] = []
     if reply.tool_calls:
-        calls = identified(reply.tool_calls, step.index)
-        out.append(Message(role="assistant", content=reply.text, tool_calls=calls))
-        for position, call in enumerate(calls):
+        out.append(Message(role="assistant", content=reply.text, tool_calls=reply.tool_calls))
+        for position, call in enumerate(reply.tool_calls):
             if position < len(step.calls):
                 content = shown_text(step.calls[position])
             else:

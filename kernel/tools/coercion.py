@@ -24,6 +24,22 @@ _SETTLED: Final = frozenset({bool, int, float})
 Validity = Callable[[str, Any], bool]
 
 
+def resolve(root: Mapping[str, Any], reference: str) -> tuple[Any, str] | None:
+    """What a local reference leads to, and where that is, as `#/pointer`; None for any other."""
+    if reference != "#" and not reference.startswith("#/"):
+        return None
+    from urllib.parse import unquote  # 5 ms, and only schemas with references need it
+
+    node: Any = root
+    tokens = [unquote(t).replace("~1", "/").replace("~0", "~") for t in reference.split("/")[1:]]
+    for token in tokens:
+        try:
+            node = node[int(token)] if isinstance(node, list) else node[token]
+        except (KeyError, IndexError, TypeError, ValueError):
+            return None
+    return node, "#" + pointer(tokens)
+
+
 class Coercion:
     """One pass over one set of arguments; make a new one for each.
 
@@ -69,7 +85,7 @@ class Coercion:
             return value
         reference = node.get("$ref")
         if isinstance(reference, str) and self._follow and self._spend():
-            target = self._resolve(reference)
+            target = resolve(self._root, reference)
             if target is not None:
                 value = self._walk(value, target[0], target[1], path, depth + 1)
         value = self._convert(value, node, path)
@@ -89,20 +105,6 @@ class Coercion:
         """Bound the work: nested branches over nested references would otherwise grow exponentially."""
         self._branches += 1
         return self._branches <= _MAX_BRANCHES
-
-    def _resolve(self, reference: str) -> tuple[Any, str] | None:
-        if reference != "#" and not reference.startswith("#/"):
-            return None
-        from urllib.parse import unquote  # 5 ms, and only schemas with references need it
-
-        node: Any = self._root
-        tokens = [unquote(t).replace("~1", "/").replace("~0", "~") for t in reference.split("/")[1:]]
-        for token in tokens:
-            try:
-                node = node[int(token)] if isinstance(node, list) else node[token]
-            except (KeyError, IndexError, TypeError, ValueError):
-                return None
-        return node, "#" + pointer(tokens)
 
     def _convert(self, value: Any, node: dict[str, Any], path: tuple[str | int, ...]) -> Any:
         types = _types(node)

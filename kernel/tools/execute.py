@@ -11,6 +11,8 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
+import signal
+import traceback
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -88,13 +90,13 @@ class LiveTools:
     async def invoke(
         self, tool: Tool, call: Call, *, step: int, position: int, key: str | None, left_s: float | None = None
     ) -> Invocation:
-        """Run one call; raises only cancellation of the run, `KeyboardInterrupt` and `SystemExit`."""
+        """Run one call; raises only cancellation of the run, `KeyboardInterrupt`, and the exit of a signal's handler."""
         ends_at = self._run_ends_at(step, left_s)
         if ends_at is not None and ends_at <= asyncio.get_running_loop().time():
             return _timed_out(tool, "the run had no time left, so it was not run")
         try:
             args, keywords = _arguments(tool, call.args, key)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             return _failure("bad_args", error)
         try:
             start = self._starter(tool, args, keywords)
@@ -274,10 +276,17 @@ def _called(function: Callable[[], Any]) -> Any:
 
 
 def _caught(error: BaseException) -> Invocation | BaseException:
-    """What a tool raised, as its outcome; what ends the whole program is handed on as it is."""
-    if isinstance(error, (KeyboardInterrupt, SystemExit)):
+    """What a tool raised, as its outcome. Only the user ends the whole program: by Ctrl-C, or by a signal whose handler
+    exits. A library in a tool that calls `sys.exit` has failed, no more."""
+    if isinstance(error, KeyboardInterrupt) or (isinstance(error, SystemExit) and _came_by_signal(error)):
         return error
     return _cancelled() if isinstance(error, asyncio.CancelledError) else _failure("error", error)
+
+
+def _came_by_signal(error: BaseException) -> bool:
+    """Whether the handler of a signal raised it: such a handler runs wherever the main thread is, inside a tool as well."""
+    handlers = {getattr(signal.getsignal(number), "__code__", None) for number in signal.valid_signals()} - {None}
+    return any(frame.f_code in handlers for frame, _ in traceback.walk_tb(error.__traceback__))
 
 
 def _cancelled() -> Invocation:

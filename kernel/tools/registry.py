@@ -8,12 +8,13 @@ from functools import lru_cache
 from typing import Any, Literal, TypeVar
 
 from kernel.errors import ConfigError
-from kernel.record import ToolSpec, canonical_json, parse_json, to_jsonable, valid_text
+from kernel.record import ToolSpec, canonical_json, check_kind, check_number, parse_json, to_jsonable, valid_text
 from kernel.tools.schema import ArgumentSchema, SchemaError
 from kernel.tools.signature import Binder, binder, schema_of
 
 F = TypeVar("F", bound=Callable[..., Any])
-RESERVED = ("finish", "read_range")
+RESERVED = ("finish", "final_answer", "read_range")
+"""What the kernel itself understands, in any case: by the first two a model ends the run."""
 
 
 @lru_cache(maxsize=512)
@@ -102,8 +103,23 @@ class ToolRegistry:
             idempotency: `position` lets the same arguments take effect once per call instead of once per run.
             max_calls: calls in one run; calls_per_second: pace of calls in one run.
         Raises:
-            ConfigError: the name is taken or reserved, or the schema cannot be used.
+            ConfigError: the name is taken or reserved, or a setting or the schema cannot be used.
         """
+        shown = f'tool "{name}": ' if name else "tool: "
+        for setting, text in (("name", name), ("description", description), ("returns", returns)):
+            if text is not None:
+                check_kind(f"{shown}{setting}", text, str, "text")
+        for setting, flag in (("side_effect", side_effect), ("volatile", volatile), ("isolate", isolate)):
+            check_kind(f"{shown}{setting}", flag, bool, "True or False")
+        if params is not None:
+            check_kind(f"{shown}params", params, Mapping, "a JSON Schema")
+        if idempotency not in ("arguments", "position"):
+            raise ConfigError(f'{shown}idempotency is {idempotency!r:.80}, it must be "arguments" or "position"')
+        check_number(f"{shown}timeout", timeout, none="for no limit")
+        check_number(f"{shown}max_calls", max_calls, least=0, whole=True, none="for no limit")
+        check_number(f"{shown}calls_per_second", calls_per_second, none="for no limit")
+        check_number(f"{shown}memory_mb", memory_mb, least=1, whole=True, none="for no limit")
+        check_number(f"{shown}cpu_s", cpu_s, least=1, whole=True, none="for no limit")
 
         def add(function: F) -> F:
             bind: Binder | None = None
@@ -144,7 +160,7 @@ class ToolRegistry:
 
     def add(self, tool: Tool) -> None:
         """Add a tool built by hand."""
-        if not tool.name or tool.name in RESERVED:
+        if not tool.name or tool.name.lower() in RESERVED:
             raise ConfigError(f'the tool name "{tool.name}" is reserved; choose another with register(name=...)')
         if tool.name in self._tools:
             raise ConfigError(f'a tool named "{tool.name}" is registered already; choose another name')

@@ -12,6 +12,8 @@ from itertools import islice
 from typing import Any, Final
 
 from kernel.tools.coercion import Coercion
+from kernel.tools.filling import Filling, mentions_default
+from kernel.tools.sample import sample
 from kernel.tools.violation import ABSENT, ANYTHING, MAX_VIOLATIONS, Violation, explain, pointer
 
 __all__ = ["ABSENT", "MAX_DEPTH", "MAX_VIOLATIONS", "ArgumentSchema", "Checked", "SchemaError", "Violation"]
@@ -40,7 +42,8 @@ class SchemaError(ValueError):
 class Checked:
     """The outcome of a check: what to call the tool with, when `violations` is empty.
 
-    `args` is the very object that was checked when nothing was coerced, else a copy; `coerced` names the changed paths.
+    `args` is the very object that was checked when nothing was coerced or filled in, else a copy; `coerced` names the paths
+    whose type changed.
     """
 
     args: Any
@@ -58,7 +61,7 @@ class ArgumentSchema:
         SchemaError: the schema is invalid, is not of type object, or refers to something outside itself.
     """
 
-    __slots__ = ("_follow", "_parts", "_validator", "schema")
+    __slots__ = ("_follow", "_has_defaults", "_parts", "_sample", "_validator", "schema")
 
     def __init__(self, schema: Mapping[str, Any]) -> None:
         import jsonschema_rs  # 50 ms, so only for those who use tools
@@ -77,6 +80,8 @@ class ArgumentSchema:
         except ValueError as error:
             raise SchemaError("", str(error), "Write the schema as valid Unicode and finite numbers.") from None
         self._parts: Any = None
+        self._sample: dict[str, Any] | None = None
+        self._has_defaults = mentions_default(plain)
         self._follow = not any(key == "$id" and tokens for tokens, key, _ in _keywords(plain))
 
     def is_valid(self, args: Any) -> bool:
@@ -92,21 +97,39 @@ class ArgumentSchema:
             return not refused and bool(self._validator.is_valid(sane))
 
     def check(self, args: Any) -> Checked:
-        """Coerce `args` where the schema demands it, and list what still does not fit. Never raises.
+        """Fill in defaults, coerce where the schema demands it, and list what still does not fit. Never raises.
 
         Only exact conversions are made: numbers, booleans, objects and arrays written as strings; null for an optional
-        property; a lone `{"input": value}` when just one property can be meant. Defaults are not filled in.
+        property; a lone `{"input": value}` when just one property can be meant.
         """
-        if self.is_valid(args):
-            return Checked(args=args)
+        if not self._has_defaults:
+            if self.is_valid(args):
+                return Checked(args=args)
+        elif (usable := self._usable(args)) is not None:
+            return Checked(args=usable)
         if _exceeds_depth(args):
             return Checked(args=args, violations=(_too_deep(()),))
         coercion = Coercion(self.schema, self._fits, follow=self._follow)
         coerced = coercion.run(args)
         changed = tuple(dict.fromkeys(coercion.changed))
-        if changed and self.is_valid(coerced):
-            return Checked(args=coerced, coerced=changed)
+        if changed and (usable := self._usable(coerced)) is not None:
+            return Checked(args=usable, coerced=changed)
         return Checked(args=coerced, coerced=changed, violations=self._violations(coerced))
+
+    def _usable(self, args: Any) -> Any:
+        """The arguments with defaults, without where these do not fit together, or None where neither fits."""
+        if self._has_defaults and not _exceeds_depth(args):
+            filled = Filling(self.schema, self._fits, follow=self._follow).run(args)
+            if filled is not args and self.is_valid(filled):
+                return filled
+        return args if self.is_valid(args) else None
+
+    def example(self) -> dict[str, Any] | None:
+        """Arguments that fit, as few as must be given, or None where none could be made up."""
+        if self._sample is None:
+            made = sample(self.schema, self.schema)
+            self._sample = made if isinstance(made, dict) and self.is_valid(made) else {}
+        return self._sample if self._sample or self.is_valid({}) else None
 
     def _fits(self, place: str, value: Any) -> bool:
         if self._parts is None:

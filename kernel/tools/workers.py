@@ -82,8 +82,8 @@ class Workers:
         return {future: label for future, (_, label) in self._busy.items()}
 
     def close(self) -> tuple[str, ...]:
-        """End all threads and name the calls whose thread does not end. Waits a moment for threads that have nothing
-        left to do, and for no call."""
+        """End all threads and name the calls that have not ended. Waits a moment for threads that have nothing left to do, and
+        for no call; a thread that takes longer on a busy machine ends by itself, and runs no call."""
         stuck = dict(self._busy.values())
         for worker in self._all:
             worker.retire()
@@ -91,7 +91,7 @@ class Workers:
             worker.thread.join(_JOIN_S)
         self._idle.clear()
         self._all = {worker for worker in self._all if worker.thread.is_alive()}
-        return tuple(stuck.get(worker, worker.thread.name) for worker in self._all)
+        return tuple(label for worker, label in stuck.items() if worker in self._all)
 
     def _post(self, worker: _Worker, future: asyncio.Future[Any], result: Any) -> None:
         """In the worker's thread: carry a result over to the loop, unless that is gone."""

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from kernel.loop.evaluation import Rules, evaluate
+from kernel.loop.evaluation import Rules, evaluate, fault_text
 from kernel.record.messages import Reply, ToolCall
+from kernel.record.run import Decision, Fault
 from kernel.record.texts import Texts
 from kernel.tools.registry import Tool, ToolRegistry
 from tests import helpers
@@ -59,7 +60,7 @@ anything = st.builds(
 @given(anything, st.sampled_from(["text", "tools"]), st.sampled_from(["en", "zh"]), st.booleans())
 @settings(deadline=None)
 def test_it_never_raises_and_gives_exactly_one_kind(reply: Reply, protocol: str, language: str, insist: bool) -> None:
-    decision = evaluate(reply, rules(protocol, language, require_finish=insist), 3)
+    decision = evaluate(reply, rules(protocol, language, require_finish=insist))
     assert (decision.kind == "calls") == bool(decision.calls)
     assert (decision.kind == "finish") == (decision.answer is not None)
     assert (decision.kind == "fault") == (decision.fault is not None)
@@ -97,12 +98,12 @@ def test_what_must_not_run_is_a_fault(reply: Reply, rule: str) -> None:
 def test_structured_calls_come_before_the_text() -> None:
     reply = Reply(text=helpers.act("write", path="x"), tool_calls=call("look", '{"q": "a"}').tool_calls)
     [made] = evaluate(reply, rules("tools")).calls
-    assert (made.name, made.args, made.id) == ("look", {"q": "a"}, "c")
+    assert (made.name, made.args, made.id) == ("look", {"q": "a", "n": 1}, "c")
 
 
 def test_text_is_still_parsed_where_function_calling_left_a_call_in_it() -> None:
     [made] = evaluate(Reply(text=helpers.act("look", q="a"), finish_reason="stop"), rules("tools")).calls
-    assert (made.name, made.args) == ("look", {"q": "a"})
+    assert (made.name, made.args) == ("look", {"q": "a", "n": 1})
 
 
 @pytest.mark.parametrize(
@@ -147,14 +148,60 @@ def test_types_are_coerced_only_where_the_schema_demands_it_and_the_raw_text_sta
 def test_repaired_arguments_reach_a_reading_tool_but_no_side_effect() -> None:
     [read] = evaluate(call("look", "{'q': 'a',}"), rules("tools")).calls
     [written] = evaluate(call("write", "{'path': 'a',}"), rules("tools")).calls
-    assert read.repaired and read.fault is None and read.args == {"q": "a"}
+    assert read.repaired and read.fault is None and read.args == {"q": "a", "n": 1}
     assert written.repaired and written.fault is not None and written.fault.rule == "repaired"
 
 
-def test_calls_without_an_id_or_with_the_same_one_get_ids_of_their_own() -> None:
-    made = tuple(ToolCall(name="look", arguments='{"q":"a"}', id=id) for id in ("", "x", "x"))
-    decision = evaluate(Reply(tool_calls=made), rules("tools"), 4)
-    assert [one.id for one in decision.calls] == ["call_4_0", "x", "call_4_2"]
+def test_a_default_is_filled_in_and_the_raw_text_stays() -> None:
+    [made] = evaluate(call("look", '{"q":"a"}'), rules("tools")).calls
+    assert (made.args, made.raw, made.coerced, made.fault) == ({"q": "a", "n": 1}, '{"q":"a"}', (), None)
+    [made] = evaluate(Reply(text=helpers.act("look", q="a")), rules()).calls
+    assert (made.args, made.raw) == ({"q": "a", "n": 1}, '{"q":"a"}')
+    [given] = evaluate(call("look", '{"q":"a","n":1}'), rules("tools")).calls
+    assert (given.args, given.raw) == ({"q": "a", "n": 1}, None)
+
+
+def shown_example(text: str) -> Decision:
+    """What the kernel's own example would be read as, by a kernel that knows the same tools."""
+    return evaluate(Reply(text=text.split("\n", 1)[1]), rules())
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+@pytest.mark.parametrize("rule", ["no-action", "cut-off", "malformed-json", "blank"])
+def test_the_example_in_a_format_error_is_a_call_that_the_tool_takes(rule: str, language: str) -> None:
+    decision = shown_example(fault_text(Fault(rule=rule, message="m"), rules(language=language)))
+    assert decision.kind == "calls" and decision.calls[0].fault is None and decision.calls[0].name == "look"
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+@pytest.mark.parametrize("rule", ["blank-finish", "finish-arguments"])
+def test_after_an_empty_finish_the_example_is_a_finish(rule: str, language: str) -> None:
+    decision = shown_example(fault_text(Fault(rule=rule, message="m"), rules(language=language)))
+    assert decision.kind == "finish" and decision.answer
+    assert "finish(" in fault_text(Fault(rule=rule, message="m"), rules("tools", language))
+
+
+def test_an_example_is_never_a_call_that_the_schema_refuses() -> None:
+    registry = ToolRegistry()
+    narrow = {
+        "type": "object",
+        "properties": {"id": {"type": "string", "pattern": "^[A-Z]{3}-[0-9]{9}$"}},
+        "required": ["id"],
+    }
+    registry.register(name="narrow", params=narrow)(lambda args: None)
+    none = Rules(protocol="text", tools={tool.name: tool for tool in registry}, texts=Texts("en"))
+    assert '"action": "finish"' in fault_text(Fault(rule="no-action", message="m"), none)
+    registry.register(name="write", side_effect=True, params={"type": "object"})(lambda args: None)
+    registry.register(name="read", params={"properties": {"at": {"enum": ["top"]}}, "required": ["at"]})(
+        lambda args: None
+    )
+    some = Rules(protocol="text", tools={tool.name: tool for tool in registry}, texts=Texts("en"))
+    assert '{"action": "read", "args": {"at":"top"}}' in fault_text(Fault(rule="no-action", message="m"), some)
+
+
+def test_who_must_finish_is_not_told_to_answer_in_plain_text() -> None:
+    assert "as text" not in fault_text(Fault(rule="no-action", message="m"), rules("tools", require_finish=True))
+    assert "as text" in fault_text(Fault(rule="no-action", message="m"), rules("tools"))
 
 
 def test_intent_and_cost_ride_along() -> None:

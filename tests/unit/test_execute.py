@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import datetime as dt
+import signal
 import sqlite3
+import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable
@@ -20,6 +22,7 @@ from kernel.seams import Invocation, SystemClock
 from kernel.stores.ledger import Entry, Ledger, LedgerError, MemoryLedger, SqliteLedger
 from kernel.tools.execute import Late, LiveTools
 from kernel.tools.registry import Tool, ToolRegistry
+from kernel.tools.workers import Workers
 
 ANY = {"type": "object"}
 
@@ -385,13 +388,38 @@ def test_a_tool_that_cancels_its_own_task_fails_alone() -> None:
 
 
 @KINDS
-@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
-def test_what_ends_the_program_is_handed_on(kind: Any, error: type[BaseException]) -> None:
+def test_ctrl_c_is_handed_on(kind: Any) -> None:
     def end(args: Any) -> None:
-        raise error
+        raise KeyboardInterrupt
 
-    with pytest.raises(error):
+    with pytest.raises(KeyboardInterrupt):
         once(kind(end))
+
+
+@KINDS
+@pytest.mark.parametrize("code", [0, 2, None, "no settings"])
+def test_a_tool_that_leaves_the_program_has_failed(kind: Any, code: Any) -> None:
+    def end(args: Any) -> None:
+        sys.exit(code)
+
+    done = once(kind(end))
+    assert done.outcome == "error" and done.error is not None and done.error.type == "SystemExit"
+
+
+def test_a_signal_that_ends_the_program_ends_it_inside_a_tool_too() -> None:
+    async def wait(args: Any) -> None:
+        signal.raise_signal(signal.SIGTERM)
+
+    def leave(number: int, frame: Any) -> None:
+        sys.exit(143)
+
+    before = signal.signal(signal.SIGTERM, leave)
+    try:
+        with pytest.raises(SystemExit) as ended:
+            once(wait)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert ended.value.code == 143
 
 
 def test_one_failing_call_does_not_disturb_its_siblings() -> None:
@@ -837,3 +865,26 @@ def test_calls_wait_for_their_turn_also_when_they_come_together() -> None:
     slept, late = asyncio.run(go())
     assert slept[:2] == pytest.approx([0.5, 1.0], abs=0.05)
     assert late == "timeout"
+
+
+def test_a_thread_that_takes_its_time_to_end_is_no_call_that_still_runs() -> None:
+    class Lingering:
+        """As a thread on a machine so busy that it has not left its loop yet."""
+
+        name = "tool quick"
+
+        def join(self, timeout: float) -> None: ...
+
+        def is_alive(self) -> bool:
+            return True
+
+    async def go() -> tuple[str, ...]:
+        workers = Workers()
+        await workers.submit("quick", lambda: 1)
+        for worker in workers._all:
+            real, worker.thread = worker.thread, Lingering()  # type: ignore[assignment]
+        alive = workers.close()
+        real.join()
+        return alive
+
+    assert asyncio.run(go()) == ()

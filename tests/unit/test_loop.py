@@ -21,6 +21,7 @@ from kernel import (
     Price,
     Reply,
     ScriptedModel,
+    ToolCall,
     ToolRegistry,
 )
 from kernel.record.run import STOP_REASONS
@@ -278,3 +279,52 @@ def test_settings_that_cannot_work_are_refused_before_anything_runs(settings: di
     with pytest.raises(ConfigError) as refused:
         asyncio.run(Agent(**settings).run("x", llm=model, trace=False))
     assert said in str(refused.value) and model.requests == []
+
+
+def test_ids_that_are_made_up_are_those_of_no_other_call_of_the_conversation() -> None:
+    tools = ToolRegistry()
+    tools.register(name="look", params={"type": "object"}, volatile=True)(lambda args: args)
+
+    def said(*ids: str) -> Reply:
+        made = tuple(ToolCall(name="look", arguments=f'{{"n":{n}}}', id=id) for n, id in enumerate(ids))
+        return Reply(tool_calls=made, finish_reason="tool_calls")
+
+    replies = [said("call_2_0", "", "call_1_1"), said(""), said("x", "x", ""), "one", said(""), "two"]
+    model = ScriptedModel(replies, protocol="tools")
+
+    async def main() -> list[str]:
+        async with Agent(tools=tools).conversation(llm=model, trace=False) as chat:
+            runs = [await chat.send(task) for task in ("a", "b")]
+        return [record.call.id for run in runs for step in run.steps for record in step.calls]
+
+    used = asyncio.run(main())
+    assert len(used) == len(set(used)) == 8 and {"call_2_0", "call_1_1", "x"} < set(used)
+    last = model.requests[-1].messages
+    asked = [call.id for message in last for call in message.tool_calls]
+    assert asked == used == [message.tool_call_id for message in last if message.role == "tool"]
+
+
+def test_a_default_reaches_the_tool_and_the_record() -> None:
+    seen: list[Any] = []
+    tools = ToolRegistry()
+    schema = {"type": "object", "properties": {"limit": {"type": "integer", "default": 20}}}
+    tools.register(name="look", params=schema)(seen.append)
+    result = play([calls(("look", "{}")), "done"], tools, protocol="tools").result
+    assert seen == [{"limit": 20}]
+    assert result.steps[0].calls[0].call.args == {"limit": 20} and result.steps[0].calls[0].call.raw == "{}"
+
+
+def test_a_tool_or_a_check_that_leaves_the_program_does_not_end_the_run() -> None:
+    tools = ToolRegistry()
+
+    @tools.tool
+    def lint(flag: str) -> str:
+        sys.exit(2)
+
+    def check(answer: str, context: FinishContext) -> None:
+        if context.attempt == 1:
+            sys.exit("the checker is not set up")
+
+    result = play([act("lint", flag="x"), finish("a"), finish("b")], tools, finish_check=check).result
+    assert (result.answer, result.steps[0].calls[0].outcome) == ("b", "error")
+    assert result.steps[1].refusal == "SystemExit: the checker is not set up"

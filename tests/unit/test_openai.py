@@ -457,6 +457,55 @@ def test_a_cut_stream_is_never_a_reply(both: tuple[dict[str, Any], bytes], cut: 
     assert reply == decode_reply(unstreamed)
 
 
+PAY = tool(0, '{"n": 1}', id="c", name="pay")
+
+
+@pytest.mark.parametrize(
+    "deltas",
+    [
+        [PAY, PAY],
+        [PAY, PAY, PAY],
+        [PAY, tool(0, '{"n":1}', id="c", name="pay")],
+        [PAY, tool(0, '{"n": 1}', id="c")],
+        [PAY, tool(1, '{"n": 1}', id="c", name="pay")],
+        [PAY, tool(None, '{"n": 1}', id="c", name="pay")],
+        [tool(0, "", id="c", name="pay"), tool(0, '{"n":'), tool(0, " 1}"), PAY],
+        [tool(0, '{"n":', id="c", name="pay"), tool(0, " 1}", id="c", name="pay"), PAY],
+    ],
+)
+def test_an_equal_call_id_in_a_stream_means_the_same_call(deltas: list[dict[str, Any]]) -> None:
+    assert [(c.id, c.name, json.loads(c.arguments)) for c in tool_deltas(*deltas)] == [("c", "pay", {"n": 1})]
+
+
+@pytest.mark.parametrize(
+    "again", [tool(0, '{"n": 2}', id="c", name="pay"), tool(0, '{"n": 1}', id="c", name="refund"), tool(0, "{", id="c")]
+)
+def test_an_equal_call_id_for_another_call_is_no_answer(again: dict[str, Any]) -> None:
+    with pytest.raises(Malformed, match="the call id 'c' names two calls"):
+        tool_deltas(PAY, again)
+
+
+def test_equal_calls_with_ids_of_their_own_are_two() -> None:
+    assert [c.id for c in tool_deltas(PAY, tool(1, '{"n": 1}', id="d", name="pay"))] == ["c", "d"]
+    assert len(tool_deltas(PAY, tool(1, '{"n": 2}', id="c", name="pay"))) == 2, "by its index it is another call"
+
+
+def test_an_id_made_up_for_a_request_is_that_of_no_other_call() -> None:
+    history = [
+        Message(role="assistant", tool_calls=(ToolCall(name="a", arguments="{}", id="call_2_0"),)),
+        Message(role="tool", content="1", tool_call_id="call_2_0"),
+        Message(
+            role="assistant",
+            tool_calls=(ToolCall(name="b", arguments="{}"), ToolCall(name="c", arguments="{}", id="call_2_1")),
+        ),
+        Message(role="tool", content="2", tool_call_id=""),
+        Message(role="tool", content="3", tool_call_id="call_2_1"),
+    ]
+    sent = encode_messages(history)
+    called = [one["id"] for message in sent for one in message.get("tool_calls", ())]
+    assert len(set(called)) == 3 and [m["tool_call_id"] for m in sent if m["role"] == "tool"] == called
+
+
 def test_a_stream_without_its_end_mark_is_cut() -> None:
     with pytest.raises(CutStream, match=r"without \[DONE\]"):
         streamed(stream(delta({"content": "a"}), delta({}, "stop"), done=False))

@@ -154,9 +154,77 @@ def test_branches_that_refer_to_themselves_end() -> None:
     assert [v.path for v in schema.check({"x": "word"}).violations] == ["/x"]
 
 
-def test_defaults_are_not_filled_in() -> None:
-    schema = ArgumentSchema({"properties": {"x": {"type": "integer", "default": 3}}})
-    assert schema.check({}).args == {}
+INNER = {"type": "object", "properties": {"mode": {"type": "string", "default": "fast"}, "n": {"type": "integer"}}}
+
+
+@pytest.mark.parametrize(
+    ("schema", "given", "used"),
+    [
+        ({"x": {"type": "integer", "default": 3}}, {}, {"x": 3}),
+        ({"x": {"type": "integer", "default": 3}}, {"x": 5}, {"x": 5}),
+        ({"x": {"type": ["integer", "null"], "default": 3}}, {"x": None}, {"x": None}),
+        ({"x": {"type": "integer", "default": 3}, "y": {"type": "integer"}}, {"y": "7"}, {"y": 7, "x": 3}),
+        ({"x": {"type": "integer", "default": "many"}}, {}, {}),
+        ({"x": {"$ref": "#/$defs/inner/properties/mode"}}, {}, {"x": "fast"}),
+        ({"x": INNER}, {"x": {}}, {"x": {"mode": "fast"}}),
+        ({"x": INNER}, {}, {}),
+        (
+            {"x": {"type": "array", "items": INNER}},
+            {"x": [{}, {"mode": "slow"}]},
+            {"x": [{"mode": "fast"}, {"mode": "slow"}]},
+        ),
+        (
+            {"x": {"anyOf": [{"$ref": "#/$defs/inner"}, {"type": "null"}]}},
+            {"x": {"n": 1}},
+            {"x": {"n": 1, "mode": "fast"}},
+        ),
+        ({"x": {"anyOf": [INNER, {"type": "object"}]}}, {"x": {}}, {"x": {}}),
+        ({"x": {"allOf": [INNER]}}, {"x": {}}, {"x": {"mode": "fast"}}),
+        ({"x": INNER}, {"x": '{"n": 2}'}, {"x": {"n": 2, "mode": "fast"}}),
+        ({"a/b": {"type": "string", "default": "~"}}, {}, {"a/b": "~"}),
+    ],
+)
+def test_defaults_are_filled_in_where_they_apply(schema: Any, given: Any, used: Any) -> None:
+    checked = ArgumentSchema({"properties": schema, "$defs": {"inner": INNER}}).check(given)
+    assert (checked.args, checked.violations) == (used, ())
+
+
+def test_a_default_satisfies_what_is_required_and_never_makes_valid_arguments_invalid() -> None:
+    required = ArgumentSchema({"properties": {"x": {"default": 3}}, "required": ["x"]})
+    assert required.check({}).args == {"x": 3} and not required.check({}).violations
+    crowded = ArgumentSchema({"properties": {"x": {"default": 3}, "y": {}}, "maxProperties": 1})
+    assert crowded.check({"y": 1}).args == {"y": 1} and not crowded.check({"y": 1}).violations
+
+
+def test_what_is_filled_in_is_not_shared_with_the_schema() -> None:
+    schema = ArgumentSchema({"properties": {"x": {"default": []}}})
+    schema.check({}).args["x"].append(1)
+    assert schema.check({}).args == {"x": []}
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"properties": {"q": {"type": "string", "minLength": 9}}, "required": ["q"]},
+        {"properties": {"q": {"type": "string", "maxLength": 1}}, "required": ["q"]},
+        {"properties": {"n": {"type": "integer", "minimum": 10, "multipleOf": 4}}, "required": ["n"]},
+        {"properties": {"n": {"type": "number", "exclusiveMaximum": -2}}, "required": ["n"]},
+        {"properties": {"d": {"type": "string", "format": "date"}}, "required": ["d"]},
+        {"properties": {"l": {"type": "array", "items": {"type": "boolean"}, "minItems": 2}}, "required": ["l"]},
+        {"properties": {"o": {"$ref": "#/$defs/o"}}, "required": ["o"], "$defs": {"o": {**INNER, "required": ["n"]}}},
+        {"properties": {"o": {"allOf": [{**INNER, "required": ["n"]}]}}, "required": ["o"]},
+        {"properties": {"u": {"anyOf": [{"type": "integer"}, {"type": "null"}]}}, "required": ["u"]},
+        {"properties": {"e": {"enum": ["a", "b"]}, "c": {"const": 7}}, "required": ["e", "c"]},
+    ],
+)
+def test_an_example_can_be_made_up_for_usual_schemas(parameters: Any) -> None:
+    schema = ArgumentSchema(parameters)
+    assert schema.is_valid(schema.example())
+
+
+def test_there_is_no_example_where_none_fits() -> None:
+    assert ArgumentSchema({"properties": {"q": {"pattern": "^[A-Z]{9}$"}}, "required": ["q"]}).example() is None
+    assert ArgumentSchema({}).example() == {}
 
 
 def test_what_still_misfits_after_coercion_is_reported_with_the_coerced_value() -> None:
