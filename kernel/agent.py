@@ -271,7 +271,7 @@ def _check_types(agent: Agent) -> None:
         value = getattr(agent, name)
         if value is not None and not callable(getattr(value, method, None)):
             raise ConfigError(
-                f"{name} is {value!r:.80}, it must be {'an Archive' if name == 'archive' else 'a Ledger'}"
+                f"{name} is {type(value).__name__} ({value!r:.80}), it must be {'an Archive' if name == 'archive' else 'a Ledger'}"
             )
     check_function("confirm", agent.confirm)
     check_function("finish_check", agent.finish_check)
