@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from fixtures.record import CountingClock, CountingIds
 from kernel import Agent, Budget, Reply, RunResult, ScriptedModel, ToolRegistry, Usage
 from kernel.record.canonical import compact_json
-from kernel.record.messages import Message, ModelParams, ToolCall, ToolSpec
+from kernel.record.messages import Message, ModelParams, Reading, ToolCall, ToolSpec
 from kernel.record.run import (
     OUTCOMES,
     STOP_REASONS,
@@ -158,6 +158,8 @@ replies = st.builds(
     usage=usages,
     model=maybe_texts,
     response_id=maybe_texts,
+    reading=st.none()
+    | st.builds(Reading, calls=few(tool_calls), answer=maybe_texts, complaint=maybe_texts, kernel=texts),
 )
 attempts = st.builds(
     Attempt,

@@ -22,6 +22,7 @@ from kernel.record import (
     Decision,
     Fault,
     Protocol,
+    Reading,
     Reply,
     Texts,
     ToolCall,
@@ -71,6 +72,8 @@ class Rules(Struct, frozen=True, kw_only=True):
 
 def evaluate(reply: Reply, rules: Rules) -> Decision:
     """Read a reply as calls, a finish or a fault."""
+    if reply.reading is not None:
+        return _as_read(reply, reply.reading)
     say = rules.texts.say
     thought = reply.reasoning or ""
     ended = (reply.finish_reason or "").lower().replace("-", "_")
@@ -91,6 +94,27 @@ def evaluate(reply: Reply, rules: Rules) -> Decision:
     return _text(reply, rules)
 
 
+def _as_read(reply: Reply, reading: Reading) -> Decision:
+    """What another program did with a reply. Its arguments are not checked: they have been used."""
+    thought = valid_text(reply.text.strip() or reply.reasoning or "")
+    if reading.complaint is not None:
+        return _fault("source", reading.complaint, thought)
+    if reading.answer is not None:
+        return Decision(kind="finish", answer=valid_text(reading.answer), family="source")
+    return Decision(kind="calls", thought=thought, family="source", calls=tuple(map(_ran, reply.tool_calls or reading.calls)))
+
+
+def _ran(call: ToolCall) -> Call:
+    args: Any = None
+    with suppress(ValueError):
+        args = parse_json(call.arguments)
+    if not isinstance(args, dict):
+        return Call(name=call.name, id=call.id, raw=valid_text(call.arguments))
+    args = _clean(args, call.arguments)
+    raw = call.arguments if call.arguments != compact_json(args) else None
+    return Call(name=call.name, args=args, id=call.id, raw=raw)
+
+
 def _fault(rule: str, message: str, thought: str = "", position: int = -1) -> Decision:
     fault = Fault(rule=rule, message=valid_text(message), position=position)
     return Decision(kind="fault", thought=valid_text(thought), fault=fault)
@@ -99,6 +123,8 @@ def _fault(rule: str, message: str, thought: str = "", position: int = -1) -> De
 def fault_text(fault: Fault, rules: Rules) -> str:
     """What the model is told of a reply that could not be read, with an example that it may follow to the letter: a call that
     the tool's own schema takes, or a finish where that was tried or no tool can be shown."""
+    if fault.rule == "source":
+        return fault.message
     finishing = fault.rule in _FINISH_FAULTS
     if rules.protocol == "tools":
         key = "fault.tools.finish" if finishing or rules.require_finish else "fault.tools"

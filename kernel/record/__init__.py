@@ -14,6 +14,7 @@ if TYPE_CHECKING:
         Message,
         MessageView,
         ModelParams,
+        Reading,
         Reply,
         Request,
         Role,
@@ -73,7 +74,7 @@ else:
         __name__,
         canonical="canonical_json compact_json digest parse_json to_jsonable valid_text",
         fault="MAX_ATTEMPT_CHARS MAX_CHARS MAX_REASON_CHARS clipped describe is_cancelled",
-        messages="Message MessageView ModelParams Reply Request Role ToolCall ToolSpec Usage merged",
+        messages="Message MessageView ModelParams Reading Reply Request Role ToolCall ToolSpec Usage merged",
         observation="ArtifactError ArtifactStore show",
         run="""
             Approval Attempt Budget BudgetReading Call CallRecord Chat ContextLimits Decision FORMAT_VERSION

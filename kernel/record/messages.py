@@ -142,8 +142,19 @@ class Request(Struct, frozen=True, kw_only=True, gc=False):
     kept: int = 0
 
 
+class Reading(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
+    """What another program read a reply as, and acted on: calls that it ran, an answer that it ended with, or a complaint that
+    it sent back. Exactly one of them is given. `kernel` says how the kernel reads the reply, where that is otherwise."""
+
+    calls: tuple[ToolCall, ...] = ()
+    answer: str | None = None
+    complaint: str | None = None
+    kernel: str = ""
+
+
 class Reply(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
-    """What a model answered. `text` is the raw visible text; `refusal` the provider's own refusal field."""
+    """What a model answered. `text` is the raw visible text; `refusal` the provider's own refusal field. `reading` is only in
+    recordings of other programs: it takes the place of the kernel's own reading."""
 
     text: str = ""
     tool_calls: tuple[ToolCall, ...] = ()
@@ -153,3 +164,4 @@ class Reply(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
     usage: Usage = Usage()
     model: str | None = None
     response_id: str | None = None
+    reading: Reading | None = None

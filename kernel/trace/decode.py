@@ -26,6 +26,7 @@ from kernel.record import (
     Mark,
     ModelParams,
     Policy,
+    Reading,
     Reply,
     Run,
     RunEnd,
@@ -294,6 +295,10 @@ def _decode_chat(read: Reader, span: Span, head: RunHead, previous: Step | None)
     return msgspec.structs.replace(chat, reply=reply, attempts=kept)
 
 
+def _reading(data: dict[str, Any]) -> Reading | None:
+    return msgspec.convert(data["reading"], Reading) if "reading" in data else None
+
+
 def _reply(read: Reader, data: dict[str, Any]) -> Reply:
     message = message_from_json(data)
     more: dict[str, Any] = read.json(sc.REPLY, dict[str, Any], {})
@@ -306,6 +311,7 @@ def _reply(read: Reader, data: dict[str, Any]) -> Reply:
         usage=_decode_usage(read),
         model=read.value(sc.RESPONSE_MODEL, str),
         response_id=read.value(sc.RESPONSE_ID, str),
+        reading=read.json(sc.REPLY, None, None, _reading),
     )
 
 

@@ -171,8 +171,9 @@ def chat_end_attributes(chat: Chat) -> Attributes:
         out[sc.OUTPUT_MESSAGES] = compact_json([reply_to_json(reply)])
         if reply.finish_reason is not None:
             out[sc.FINISH_REASONS] = [reply.finish_reason]
-        if reply.refusal is not None:
-            out[sc.REPLY] = compact_json({"refusal": reply.refusal})
+        if reply.refusal is not None or reply.reading is not None:
+            more = {"refusal": reply.refusal, "reading": msgspec.to_builtins(reply.reading)}
+            out[sc.REPLY] = compact_json({key: value for key, value in more.items() if value is not None})
         if reply.model is not None:
             out[sc.RESPONSE_MODEL] = reply.model
         if reply.response_id is not None:

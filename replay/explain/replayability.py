@@ -18,7 +18,8 @@ Presence = Literal["recorded", "missing", "none", "open"]
 
 
 class StepCheck(Struct, frozen=True, kw_only=True):
-    """What is there of one step. `none` means that there was nothing to record."""
+    """What is there of one step. `none` means that there was nothing to record. `read_otherwise`: a reply of another program,
+    which acted on it as it is replayed; what the kernel would do with it instead."""
 
     turn: int
     step: int
@@ -28,6 +29,7 @@ class StepCheck(Struct, frozen=True, kw_only=True):
     results: Presence
     budget: Presence
     problems: tuple[str, ...] = ()
+    read_otherwise: str = ""
 
 
 class Check(Struct, frozen=True, kw_only=True):
@@ -83,7 +85,13 @@ def _step(step: Step, turn: int, recorded: RecordedRun) -> StepCheck:
         results=_results(step, last),
         budget="none" if "budget" in run.head.absent else _of(step.budget is not None, gone),
         problems=found,
+        read_otherwise=_read_otherwise(step),
     )
+
+
+def _read_otherwise(step: Step) -> str:
+    reply = step.chat.reply if step.chat is not None else None
+    return reply.reading.kernel if reply is not None and reply.reading is not None else ""
 
 
 def _of(there: bool, otherwise: Presence) -> Presence:
@@ -178,6 +186,14 @@ def check_lines(check: Check, view: View) -> Iterator[str]:
         yield f"  {number:>4}  {cells}".rstrip()
     if len(rows) < len(check.steps):
         yield paint("quiet", f"  ⋮ {len(check.steps) - len(rows)} whole steps not shown (--verbose)")
+    otherwise = [row for row in check.steps if row.read_otherwise]
+    for row in otherwise if view.verbose else otherwise[:_MAX_ROWS]:
+        where = f"turn {row.turn}, step {row.step}" if several else f"step {row.step}"
+        yield f"  {paint('warn', 'otherwise')}  {where}: the kernel would {line(row.read_otherwise, 4 * view.columns)}"
+    if len(otherwise) > _MAX_ROWS and not view.verbose:
+        yield paint(
+            "quiet", f"  ⋮ {len(otherwise) - _MAX_ROWS} more steps that the kernel would read otherwise (--verbose)"
+        )
     if check.problems:
         yield ""
     limit = len(check.problems) if view.verbose else 20

@@ -1,8 +1,8 @@
 """A dialogue as a recording: the kernel's own loop runs over the source's replies and results, and its run is kept.
 
 The messages that it sent are then compared with the source's. Where the kernel would not do what the source did with a
-reply (arguments that cannot be read, an empty reply, a text that is a call here and was an answer there), the run is
-cut at that reply and says so: nothing behind it is imported, nothing is bent to fit.
+reply (arguments that it refuses, a text that is a call here and was an answer there), the source's reading stands in the reply
+and the kernel's is named beside it: nothing is cut, nothing is bent to fit.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from kernel.record import (
     Guard,
     Mark,
     Message,
+    Reading,
+    Reply,
     Run,
     RunEnd,
     RunHead,
@@ -167,12 +169,13 @@ def _plan(head: RunHead, turn: Turn) -> tuple[list[Step], str]:
         if round.reply is None:
             steps.append(Step(index=index, chat=Chat(kept=0, new=())))
             return steps, ""
-        decision = evaluate(round.reply, rules)
-        why, keep = _unlike(decision, round, rules)
-        chat = Chat(kept=0, new=(), reply=round.reply if keep else None)
-        if why:
+        if not round.reply.text and not round.reply.tool_calls and round.reply.reading is None:
+            chat = Chat(kept=0, new=(), reply=round.reply)
             steps.append(Step(index=index, chat=chat))
-            return steps, f"everything from {round.place} on: {why}"
+            return steps, f"everything from {round.place} on: the reply is empty"
+        reply = _read_by_source(round, rules)
+        decision = evaluate(reply, rules)
+        chat = Chat(kept=0, new=(), reply=reply)
         records = tuple(_record(call, result) for call, result in zip(decision.calls, round.results, strict=True))
         complete = all(result is not None for result in round.results)
         budget = BudgetReading(elapsed_ns=max(ended_ns(round) - began_ns, 0)) if round.mark is not None else None
@@ -182,27 +185,39 @@ def _plan(head: RunHead, turn: Turn) -> tuple[list[Step], str]:
     return steps, ""
 
 
-def _unlike(decision: Decision, round: Round, rules: Rules) -> tuple[str, bool]:
-    """Why the kernel would not do with this reply what the source did, or ""; and whether the reply can be kept.
+def _read_by_source(round: Round, rules: Rules) -> Reply:
+    """The reply with the source's reading of it, where the kernel would not do with it what the source did."""
+    reply = round.reply
+    assert reply is not None
+    decision = evaluate(reply, rules)
+    if reply.reading is not None or _alike(decision, round):
+        return reply
+    if reply.tool_calls:
+        return msgspec.structs.replace(reply, reading=Reading(calls=reply.tool_calls, kernel=_kernel_would(decision)))
+    reading = Reading(answer=reply.text, kernel=_kernel_would(decision))
+    return msgspec.structs.replace(reply, reading=reading)
 
-    It can where the kernel runs no tool on it, so that a replay asks for nothing that is not there.
-    """
+
+def _alike(decision: Decision, round: Round) -> bool:
+    """Whether the kernel ran what the source ran: the same calls, none refused, or an answer where the source had one."""
+    assert round.reply is not None
+    if decision.kind == "finish":
+        return not round.results and not round.reply.tool_calls
+    if decision.kind == "fault" or decision.ignored or any(call.fault is not None for call in decision.calls):
+        return False
+    return len(round.results) == len(decision.calls)
+
+
+def _kernel_would(decision: Decision) -> str:
+    """What the kernel would have done with a reply, in a few words."""
     if decision.fault is not None:
-        said = rules.texts.say("fault.text", message="", tool="", args="")
-        if rules.protocol == "text" and round.complaint == said:
-            return "", True
-        return f"the reply cannot be read ({decision.fault.message})", True
-    if decision.ignored:
-        return f"the reply holds further actions ({', '.join(decision.ignored)})", False
-    if len(round.results) != len(decision.calls):
-        what = "a call" if decision.calls else "a finish"
-        return f"the reply is {what} here and was not in the source", decision.kind == "finish"
-    faulty = [call for call in decision.calls if call.fault is not None]
-    if faulty:
-        message = faulty[0].fault.message if faulty[0].fault is not None else ""
-        what = f"the arguments of {faulty[0].name} do not fit and the kernel does not run them ({message})"
-        return what, len(faulty) == len(decision.calls)
-    return "", True
+        return f"refuse it: {decision.fault.message}"
+    refused = next((call for call in decision.calls if call.fault is not None), None)
+    if refused is not None and refused.fault is not None:
+        return f"not run {refused.name}: {refused.fault.message}"
+    if decision.kind == "finish":
+        return "end the run with it"
+    return "run " + ", ".join([*(call.name for call in decision.calls), *(f"not {name}" for name in decision.ignored)])
 
 
 def _record(call: Call, result: Result | None) -> CallRecord:

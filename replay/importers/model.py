@@ -20,8 +20,8 @@ class Result(Struct, frozen=True, kw_only=True):
 class Round(Struct, frozen=True, kw_only=True):
     """One reply of the model and a result for each of its calls, in call order; None where the source has none.
 
-    `place` is where the reply stands in the source; `mark` and `call_marks` are ids and times there, where it has them;
-    `complaint` is what the source told the model where its reply held no action.
+    `place` is where the reply stands in the source; `mark` and `call_marks` are ids and times there, where it has them. What
+    the source did with the reply is in `reply.reading`, where that does not follow from its structured calls.
     """
 
     reply: Reply | None
@@ -29,7 +29,6 @@ class Round(Struct, frozen=True, kw_only=True):
     place: str = ""
     mark: Mark | None = None
     call_marks: tuple[Mark | None, ...] = ()
-    complaint: str | None = None
 
 
 class Turn(Struct, frozen=True, kw_only=True):

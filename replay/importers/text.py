@@ -1,24 +1,31 @@
 """Trajectories whose actions stand in the text of the replies: SWE-agent without function calling, and mini-swe-agent.
 
-The kernel reads each reply as it would read its own. The user message behind a reply is then the observation, or the
-complaint about its form. System prompt, observation and complaint become texts of the run, so that its requests are the
-source's, character for character.
+What ran comes from each format's own rule: SWE-agent's `action` field, mini-swe-agent's one block of shell code. The user
+message behind a reply is then the observation, or the complaint about its form. The kernel's reading is made beside it; where
+they differ, the source's stands and the difference is named. System prompt and observation become texts of the run, so that its
+requests are the source's, character for character.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
-from kernel.parse import parse
-from kernel.record import Message, Reply, ToolSpec, Usage
+from kernel.parse import ParsedCall, parse
+from kernel.record import Message, Reading, Reply, ToolCall, ToolSpec, Usage, compact_json, to_jsonable
 from replay.importers.messages import SourceMessage, refuse
 from replay.importers.model import Dialogue, Result, Round, Turn
 
 _SHELL = ("bash",)
 _MARK = "```mswea_bash_command"
+_BLOCKS = (
+    re.compile(r"```bash\s*\n(.*?)\n```", re.DOTALL),
+    re.compile(r"```mswea_bash_command\s*\n(.*?)\n```", re.DOTALL),
+)
+"""mini-swe-agent runs the one block of shell code of a reply; none and several are refused."""
 
 
 def is_text_protocol(document: dict[str, Any], listed: Sequence[Any], messages: Sequence[SourceMessage]) -> bool:
@@ -63,10 +70,7 @@ def read_text(dialogue: Dialogue, listed: Sequence[Any], messages: Sequence[Sour
         raise refuse(
             file, messages[0].place, "no reply holds an action that can be read", "Only text with actions is imported"
         )
-    complaint = next((r.complaint for turn in turns for r in turn.rounds if r.complaint is not None), None)
     texts = {"system.text": _literal(system), "observation": "{text}"}
-    if complaint is not None:
-        texts["fault.text"] = _literal(complaint)
     return msgspec.structs.replace(
         dialogue,
         protocol="text",
@@ -95,16 +99,38 @@ def _literal(text: str) -> str:
 
 
 def _round(spoken: SourceMessage, data: Any, behind: SourceMessage | None) -> Round:
-    """A reply and what the source said to it: an observation where it holds an action, else a complaint."""
+    """A reply, what the source ran of it, and what it said then: an observation, or a complaint."""
     reply = msgspec.structs.replace(_reply(data), text=spoken.message.content, refusal=spoken.refusal)
-    parsed = parse(reply.text, finish_reason=reply.finish_reason, tool_names=_SHELL)
     answer = behind.message.content if behind is not None else None
-    if not parsed.calls:
-        return Round(reply=reply, place=spoken.place, complaint=answer)
-    ran = data.get("action") if isinstance(data, dict) else None
-    if isinstance(ran, str) and ran.strip() not in [str(value).strip() for value in parsed.calls[0].args.values()]:
-        return Round(reply=reply, place=spoken.place)
-    return Round(reply=reply, results=(None if answer is None else Result(value=answer),), place=spoken.place)
+    command = _command(data, reply.text)
+    parsed = parse(reply.text, finish_reason=reply.finish_reason, tool_names=_SHELL)
+    kernel = _kernel_would(parsed.calls)
+    if command is None:
+        if answer is None:
+            return Round(reply=reply, place=spoken.place)
+        reading = Reading(complaint=answer, kernel=kernel if parsed.calls else "")
+        return Round(reply=msgspec.structs.replace(reply, reading=reading), place=spoken.place)
+    alike = len(parsed.calls) == 1 and command.strip() in [str(v).strip() for v in parsed.calls[0].args.values()]
+    name, args = (parsed.calls[0].name, parsed.calls[0].args) if alike else (_SHELL[0], {"command": command})
+    call = ToolCall(name=name, arguments=compact_json(to_jsonable(args)))
+    reading = Reading(calls=(call,), kernel="" if alike else kernel)
+    results = (None if answer is None else Result(value=answer),)
+    return Round(reply=msgspec.structs.replace(reply, reading=reading), results=results, place=spoken.place)
+
+
+def _command(data: Any, text: str) -> str | None:
+    """The command that the source ran, by its own rule; None where it took the reply for malformed."""
+    if isinstance(data, dict) and isinstance(data.get("action"), str):
+        return data["action"] if data["action"].strip() else None
+    blocks = [block for pattern in _BLOCKS for block in pattern.findall(text)]
+    return blocks[0] if len(blocks) == 1 else None
+
+
+def _kernel_would(calls: Sequence[ParsedCall]) -> str:
+    """What the kernel would have done with the reply, in a few words."""
+    if not calls:
+        return "refuse it: it reads no action"
+    return "run " + ", ".join(f"{call.name}({compact_json(to_jsonable(call.args))})" for call in calls)
 
 
 def _reply(data: Any) -> Reply:
@@ -133,5 +159,5 @@ def _count(value: Any) -> int | None:
 
 
 def _names(turns: Sequence[Turn]) -> list[str]:
-    replies = [round.reply.text for turn in turns for round in turn.rounds if round.reply is not None and round.results]
-    return [parse(text, tool_names=_SHELL).calls[0].name for text in replies]
+    readings = [round.reply.reading for turn in turns for round in turn.rounds if round.reply is not None]
+    return [call.name for reading in readings if reading is not None for call in reading.calls]

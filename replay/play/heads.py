@@ -98,7 +98,7 @@ def todays_head(recorded: RunHead, agent: Agent, model: RecordedModel) -> RunHea
         raise
     except Exception as error:  # an archive is the user's own code
         raise ConfigError(f"today's agent cannot start: {type(error).__name__}: {error}") from error
-    return replace(head, tools=_tools(recorded, head))
+    return replace(head, tools=_tools(recorded, head), source=recorded.source)
 
 
 def kept(recorded: RunHead, agent: Agent) -> Iterator[str]:

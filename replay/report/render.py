@@ -130,10 +130,12 @@ def parts_before(step: Step) -> Iterator[tuple[str, str, str]]:
         for attempt in step.chat.attempts:
             yield "attempt", attempt_words(attempt), "warn"
     decision = step.decision
+    reply = step.chat.reply if step.chat is not None else None
+    if reply is not None and reply.reading is not None and reply.reading.kernel:
+        yield "otherwise", f"the kernel would {reply.reading.kernel}", "warn"
     if decision is None:
         return
     if decision.kind == "fault":
-        reply = step.chat.reply if step.chat is not None else None
         if reply is not None:
             yield "reply", reply.text or "(empty)", "quiet"
         if decision.fault is not None:

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from kernel.errors import TraceError
+from replay.explain import check
 from replay.importers import save
 from replay.loading import import_file, load
 from replay.play.play import replay
@@ -223,6 +224,7 @@ def test_last_calls_without_results_stay_open(tmp_path: Path) -> None:
 FENCED = {"role": "assistant", "content": "I look.\n\n```bash\nls\n```", "action": "ls"}
 SEEN = {"role": "user", "content": "a.txt {b}"}
 NO_ACTION = {"role": "assistant", "content": "I think.", "action": ""}
+FENCED_TEXT = {"role": "assistant", "content": FENCED["content"]}
 COMPLAINT = {"role": "user", "content": "Give {one} action."}
 
 
@@ -249,12 +251,51 @@ def test_a_complaint_about_the_form_is_replayed_as_the_source_spelled_it(tmp_pat
     assert [step.feedback for step in steps] == [None, COMPLAINT["content"], COMPLAINT["content"], None]
 
 
-def test_an_action_that_is_read_otherwise_here_ends_the_import(tmp_path: Path) -> None:
+def test_an_action_that_is_read_otherwise_here_stays_the_sources(tmp_path: Path) -> None:
+    """What ran is what the source says it ran; the kernel's reading is named, and nothing is cut."""
     other = {**FENCED, "action": "rm -r ."}
     recording = imported(tmp_path, {"history": [USER, FENCED, SEEN, other, SEEN, FENCED]})
     assert_same(recording)
-    assert len(recording.runs[0].run.steps) == 2
-    assert recording.runs[0].run.head.absent[-1].startswith("everything from /history/3 on:")
+    steps = recording.runs[0].run.steps
+    assert [r.call.args for step in steps for r in step.calls] == [{"command": c} for c in ("ls", "rm -r .", "ls")]
+    assert [s.read_otherwise for s in check(recording).steps] == ["", 'run bash({"command":"ls"})', ""]
+
+
+MINI: dict[str, Any] = {"trajectory_format": "mini-swe-agent-1"}
+
+
+def says(text: str) -> dict[str, str]:
+    return {"role": "assistant", "content": text}
+
+
+@pytest.mark.parametrize(
+    ("text", "command"),
+    [
+        ("THOUGHT: see it.\n\n```bash\nhead -1 tides.csv\n```", "head -1 tides.csv"),
+        (
+            "A class:\n```python\nclass A:\n    def f(\n        action: type[_P],\n    ): ...\n```\nand\n```bash\ngrep x\n```",
+            "grep x",
+        ),
+        ("```mswea_bash_command\nls -la\n```", "ls -la"),
+        ("```bash\ncat <<'E'\n```json\n{}\n```\nE\n```", "cat <<'E'"),
+    ],
+)
+def test_mini_swe_agent_ran_the_one_block_of_shell_code(tmp_path: Path, text: str, command: str) -> None:
+    recording = imported(tmp_path, {**MINI, "messages": [SYSTEM, USER, says(text), SEEN, FENCED_TEXT]})
+    assert_same(recording)
+    [record] = recording.runs[0].run.steps[0].calls
+    assert (list(record.call.args.values()), record.outcome, record.result) == ([command], "ok", SEEN["content"])
+
+
+def test_two_blocks_were_refused_by_mini_swe_agent_and_nothing_ran(tmp_path: Path) -> None:
+    text = "I ran:\n```bash\nrm tides.bak\n```\nand again:\n```bash\nls -la\n```"
+    told = {"role": "user", "content": "Please give EXACTLY ONE action, found 2 actions."}
+    other = {"role": "user", "content": "Please give EXACTLY ONE action, found 0 actions."}
+    recording = imported(tmp_path, {**MINI, "messages": [USER, says(text), told, says("Well."), other, FENCED_TEXT]})
+    assert_same(recording)
+    steps = recording.runs[0].run.steps
+    assert [len(step.calls) for step in steps] == [0, 0, 1]
+    assert [step.feedback for step in steps] == [told["content"], other["content"], None]
 
 
 def test_code_in_a_plain_chat_is_no_action(tmp_path: Path) -> None:
@@ -267,15 +308,25 @@ def test_code_in_a_plain_chat_is_no_action(tmp_path: Path) -> None:
 # ---- where the kernel would do something else
 
 
-def test_arguments_that_cannot_be_read_are_kept_raw_and_end_the_import(tmp_path: Path) -> None:
+def test_arguments_that_cannot_be_read_were_handed_over_raw(tmp_path: Path) -> None:
+    """The source went on, so the run does; that the kernel would not have run the call is a note."""
     broken = asks(call("status", '{"service": "gate'))
     recording = imported(tmp_path, [USER, *ROUND, broken, gives("Error: bad JSON"), ANSWER])
     run = recording.runs[0].run
-    chat = run.steps[-1].chat
-    assert chat is not None and chat.reply is not None
-    assert chat.reply.tool_calls[0].arguments == '{"service": "gate'
-    assert run.steps[-1].decision is None and run.end is None
-    assert any(name.startswith("everything from /messages/3 on:") for name in run.head.absent)
+    [record] = run.steps[1].calls
+    assert (record.call.raw, record.result) == ('{"service": "gate', "Error: bad JSON")
+    assert run.end is not None and run.end.answer == ANSWER["content"]
+    assert "not run status" in check(recording).steps[1].read_otherwise
+    assert_same(recording)
+
+
+def test_arguments_that_the_schema_refuses_ran_in_the_source(tmp_path: Path) -> None:
+    tool = {"name": "status", "parameters": {"type": "object", "properties": {"service": {"type": "integer"}}}}
+    document = {"messages": [USER, *ROUND, ANSWER], "tools": [{"type": "function", "function": tool}]}
+    recording = imported(tmp_path, document)
+    run = recording.runs[0].run
+    assert [record.outcome for record in run.steps[0].calls] == ["ok"] and run.end is not None
+    assert "/service" in check(recording).steps[0].read_otherwise
     assert_same(recording)
 
 
@@ -293,11 +344,11 @@ def test_a_second_answer_in_a_row_ends_the_import(tmp_path: Path) -> None:
     assert_same(recording)
 
 
-def test_an_answer_that_is_a_call_here_is_not_replayed_as_one(tmp_path: Path) -> None:
+def test_an_answer_that_is_a_call_here_stays_the_answer(tmp_path: Path) -> None:
     text = {"role": "assistant", "content": '{"action": "status", "args": {"service": "gateway"}}'}
     recording = imported(tmp_path, [USER, *ROUND, ANSWER, USER, text, USER, ANSWER])
-    last = recording.runs[-1].run.steps[-1]
-    assert last.chat is not None and last.chat.reply is None
+    ends = [recorded.run.end for recorded in recording.runs]
+    assert [end.answer if end else None for end in ends] == [ANSWER["content"], text["content"], ANSWER["content"]]
     assert_same(recording)
 
 
