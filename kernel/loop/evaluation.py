@@ -101,7 +101,9 @@ def _as_read(reply: Reply, reading: Reading) -> Decision:
         return _fault("source", reading.complaint, thought)
     if reading.answer is not None:
         return Decision(kind="finish", answer=valid_text(reading.answer), family="source")
-    return Decision(kind="calls", thought=thought, family="source", calls=tuple(map(_ran, reply.tool_calls or reading.calls)))
+    return Decision(
+        kind="calls", thought=thought, family="source", calls=tuple(map(_ran, reply.tool_calls or reading.calls))
+    )
 
 
 def _ran(call: ToolCall) -> Call:

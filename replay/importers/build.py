@@ -39,7 +39,9 @@ from replay.importers.model import Dialogue, Result, Round, Turn
 from replay.play import Digests, RecordedRun, RecordedTranscript, Recording, play_run, recorded_toolbox
 
 _UNLIMITED = 1_000_000_000
-OPEN_ENDED = Budget(max_steps=_UNLIMITED, max_errors=_UNLIMITED, max_finish_refusals=_UNLIMITED, model_retries=0)
+OPEN_ENDED = Budget(
+    max_steps=_UNLIMITED, max_errors=_UNLIMITED, max_finish_refusals=_UNLIMITED, model_retries=_UNLIMITED
+)
 """Limits of an imported run: the source's own have already had their say."""
 
 
@@ -150,7 +152,7 @@ def _run(head: RunHead, turn: Turn, transcript: RecordedTranscript, tracer: Dige
     if last is not None and last.decision is None:
         opened = run.steps[len(planned) - 1]
         assert opened.chat is not None and last.chat is not None
-        chat = msgspec.structs.replace(opened.chat, reply=last.chat.reply)
+        chat = msgspec.structs.replace(opened.chat, reply=last.chat.reply, attempts=last.chat.attempts)
         steps = (*run.steps[: len(planned) - 1], Step(index=len(planned), chat=chat, calls=last.calls))
         run = msgspec.structs.replace(run, steps=steps)
     return run, why
@@ -167,7 +169,7 @@ def _plan(head: RunHead, turn: Turn) -> tuple[list[Step], str]:
     steps: list[Step] = []
     for index, round in enumerate(turn.rounds, 1):
         if round.reply is None:
-            steps.append(Step(index=index, chat=Chat(kept=0, new=())))
+            steps.append(Step(index=index, chat=Chat(kept=0, new=(), attempts=round.attempts)))
             return steps, ""
         if not round.reply.text and not round.reply.tool_calls and round.reply.reading is None:
             chat = Chat(kept=0, new=(), reply=round.reply)
@@ -175,7 +177,7 @@ def _plan(head: RunHead, turn: Turn) -> tuple[list[Step], str]:
             return steps, f"everything from {round.place} on: the reply is empty"
         reply = _read_by_source(round, rules)
         decision = evaluate(reply, rules)
-        chat = Chat(kept=0, new=(), reply=reply)
+        chat = Chat(kept=0, new=(), reply=reply, attempts=round.attempts)
         records = tuple(_record(call, result) for call, result in zip(decision.calls, round.results, strict=True))
         complete = all(result is not None for result in round.results)
         budget = BudgetReading(elapsed_ns=max(ended_ns(round) - began_ns, 0)) if round.mark is not None else None
@@ -224,7 +226,8 @@ def _record(call: Call, result: Result | None) -> CallRecord:
     if result is None:
         return CallRecord(call=call, outcome="unknown_outcome")
     if result.error:
-        return CallRecord(call=call, outcome="error", error=ToolFault(type=result.error, message=str(result.value)))
+        fault = ToolFault(type=result.error, message=str(result.value))
+        return CallRecord(call=call, outcome="error", error=fault, shown=str(result.value), fixed=True)
     return CallRecord(call=call, outcome="ok", result=result.value)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from kernel.trace import Span
-from replay.importers.shapes import Chat, decoded, messages_of, reply_of, to_chat
+from replay.importers.shapes import Chat, decoded, messages_of, reply_of, system_messages, to_chat
 
 _ROLES = {
     "gen_ai.system.message": "system",
@@ -15,6 +15,7 @@ _ROLES = {
     "gen_ai.tool.message": "tool",
 }
 _CHOICE = "gen_ai.choice"
+_DETAILS = "gen_ai.client.inference.operation.details"
 
 
 def from_events(span: Span) -> tuple[list[Chat] | None, Chat | None]:
@@ -37,11 +38,15 @@ def _read(bodies: Iterable[tuple[str, Mapping[str, Any]]]) -> tuple[list[Chat] |
         elif name == _CHOICE:
             inner = decoded(body.get("message"))
             if not isinstance(inner, dict):
-                inner = {"content": inner if isinstance(inner, str) else body.get("content")}
+                inner = {"content": body.get("content") if inner is None else body["message"]}
                 inner |= {"tool_calls": body["tool_calls"]} if "tool_calls" in body else {}
             reply = to_chat({**inner, "role": "assistant"})[-1]
             if isinstance(body.get("finish_reason"), str):
                 reply["finish_reason"] = body["finish_reason"]
+        elif name == _DETAILS:
+            system = system_messages(body.get("gen_ai.system_instructions"))
+            messages.extend([*system, *(messages_of(body.get("gen_ai.input.messages")) or ())])
+            reply = reply_of(body.get("gen_ai.output.messages")) or reply
         elif name == "gen_ai.content.prompt":
             messages.extend(messages_of(body.get("gen_ai.prompt")) or ())
         elif name == "gen_ai.content.completion":

@@ -27,22 +27,25 @@ _PREVIOUS = (
 
 
 class Heard(Struct, kw_only=True):
-    """A model call with its messages read. `lost` says why its content is not whole, or is ""."""
+    """A model call with its messages read. `lost` says why its content is not whole, or is "". `failed` are calls with the same
+    request that failed before it: attempts at the same call."""
 
     call: ModelCall
     request: list[SourceMessage | None]
     reply: SourceMessage | None
     lost: str = ""
+    failed: tuple[ModelCall, ...] = ()
 
 
 class Chain(Struct, kw_only=True):
     """Calls that share a history. `messages` are all up to the last reply; `at` has the place of each call's reply.
-    `kept_by_server` tells that some request held only what was new."""
+    `kept_by_server` tells that some request held only what was new, `from_history` that a reply was only in the next request."""
 
     calls: list[Heard]
     messages: list[SourceMessage]
     at: list[int]
     kept_by_server: bool = False
+    from_history: bool = False
 
 
 def without_nested(calls: Sequence[ModelCall], spans: Mapping[str, Span], roles: Mapping[str, str]) -> list[ModelCall]:
@@ -50,6 +53,7 @@ def without_nested(calls: Sequence[ModelCall], spans: Mapping[str, Span], roles:
     the one nearer to the wire. A call below a tool or an agent of another is a call of its own."""
     by_id = {call.span.span_id: call for call in calls}
     groups: dict[str, list[ModelCall]] = {}
+    first_of: dict[str, str] = {}
     for call in calls:
         top, parent, seen = call.span.span_id, call.span.parent_id, {call.span.span_id}
         while (
@@ -58,6 +62,8 @@ def without_nested(calls: Sequence[ModelCall], spans: Mapping[str, Span], roles:
             seen.add(parent)
             top = parent if parent in by_id else top
             parent = spans[parent].parent_id
+        if call.response_id:  # the same response is the same call, wherever its spans stand
+            top = first_of.setdefault(call.response_id, top)
         groups.setdefault(top, []).append(call)
     kept = [_best(by_id[top], group) for top, group in groups.items()]
     order = {call.span.span_id: index for index, call in enumerate(calls)}
@@ -69,7 +75,8 @@ def _best(top: ModelCall, group: Sequence[ModelCall]) -> ModelCall:
     whole = [call for call in group if call.messages and call.reply is not None and not call.lost]
     if top in whole and len(whole) > 2:
         return top
-    return max(whole or [top], key=lambda call: call.span.start_ns)
+    untold = [top] if top in group else group  # where spans are their own ancestors, no top is among its own
+    return max(whole or untold, key=lambda call: call.span.start_ns)
 
 
 def hear(calls: Sequence[ModelCall], file: str) -> list[Heard]:
@@ -110,6 +117,13 @@ def link(calls: Sequence[Heard]) -> tuple[list[Chain], list[Heard]]:
         if call.lost:
             lost.append(call)
             continue
+        again = next((chain for chain in reversed(chains) if _is_retry(chain, call)), None)
+        if again is not None:
+            last = again.calls.pop()
+            again.at.pop()
+            call = msgspec.structs.replace(call, failed=(*last.failed, last.call))
+            _append(again, call, [])
+            continue
         before = next((chain for chain in reversed(chains) if _begins_with(chain, call)), None)
         before = before or next((chain for chain in reversed(chains) if _goes_on(chain, call)), None)
         if before is None:
@@ -124,12 +138,25 @@ def link(calls: Sequence[Heard]) -> tuple[list[Chain], list[Heard]]:
         if None in rest:
             lost.append(msgspec.structs.replace(call, lost=_hole(call)))
             continue
-        before.messages.extend(_with_ids_of(before, call, [message for message in rest if message is not None]))
-        before.calls.append(call)
-        before.at.append(len(before.messages))
-        if call.reply is not None:
-            before.messages.append(call.reply)
+        _append(before, call, _with_ids_of(before, call, [message for message in rest if message is not None]))
     return chains, lost
+
+
+def _append(chain: Chain, call: Heard, news: Sequence[SourceMessage]) -> None:
+    chain.messages.extend(news)
+    chain.calls.append(call)
+    chain.at.append(len(chain.messages))
+    if call.reply is not None:
+        chain.messages.append(call.reply)
+
+
+def _is_retry(chain: Chain, call: Heard) -> bool:
+    """Whether the last call of a chain failed, and this one asks the same again."""
+    last, known = chain.calls[-1], chain.messages
+    if last.reply is not None or last.call.failure is None or len(call.request) != len(known):
+        return False
+    pairs = zip(known, call.request, strict=True)
+    return all(other is not None and _alike(one.message, other.message) for one, other in pairs)
 
 
 def _hole(call: Heard) -> str:
@@ -158,12 +185,21 @@ def _news(chain: Chain, call: Heard) -> list[SourceMessage | None]:
 def _begins_with(chain: Chain, call: Heard) -> bool:
     """Whether a request begins with all messages of a chain, and holds more."""
     known = chain.messages
-    if chain.calls[-1].reply is None or len(call.request) <= len(known):
+    if len(call.request) <= len(known):
         return False
-    return all(
+    untold = chain.calls[-1].reply is None
+    said = call.request[len(known)]
+    if untold and (chain.calls[-1].call.failure is not None or said is None or said.message.role != "assistant"):
+        return False
+    same = all(
         _alike(one.message, None if other is None else other.message)
         for one, other in zip(known, call.request, strict=False)
     )
+    if same and untold and said is not None:  # the reply that its own span does not have
+        chain.calls[-1].reply = said
+        chain.messages.append(said)
+        chain.from_history = True
+    return same
 
 
 def _alike(known: Message, given: Message | None) -> bool:
@@ -187,7 +223,7 @@ def canonical_arguments(arguments: object) -> str:
 
 @lru_cache(maxsize=4096)
 def _canonical_text(arguments: str) -> str:
-    return canonical_json(decoded(arguments))
+    return canonical_json(decoded(arguments) if arguments.strip() else {})
 
 
 def _with_ids_of(chain: Chain, call: Heard, messages: list[SourceMessage]) -> list[SourceMessage]:

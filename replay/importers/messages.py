@@ -1,7 +1,7 @@
 """One message of a chat-format list, in the spellings that are in use, as a `Message`.
 
-Read alike, because the chat format does not tell them apart: `content` null, "" and absent; text parts and their
-concatenation; `function_call` and one call in `tool_calls`; role `function` and `tool`; role `developer` and `system`;
+Read alike, because the chat format does not tell them apart: `content` null, "" and absent (where no other field could hold
+it); text parts and their concatenation; `function_call` and one call in `tool_calls`; role `function` and `tool`; role `developer` and `system`;
 `tool_call_id` and a `tool_call_ids` of one.
 """
 
@@ -13,15 +13,49 @@ from msgspec import Struct
 
 from kernel.errors import TraceError
 from kernel.record import Message, Role, ToolCall, compact_json, to_jsonable, valid_text
+from replay.importers.shapes import ARGUMENTS, NOT_CAPTURED
 
 ROLES: dict[str, Role] = {
     "system": "system",
     "developer": "system",
+    "human": "user",
+    "ai": "assistant",
+    "model": "assistant",
     "user": "user",
     "assistant": "assistant",
     "tool": "tool",
     "function": "tool",
 }
+
+
+_KNOWN = {
+    *(
+        "role",
+        "content",
+        "name",
+        "id",
+        "tool_call_id",
+        "tool_call_ids",
+        "reasoning",
+        "reasoning_content",
+        "refusal",
+        "finish_reason",
+    ),
+    *(
+        "tool_calls",
+        "function_call",
+        "agent",
+        "message_type",
+        "thought",
+        "action",
+        "is_demo",
+        "timestamp",
+        "extra",
+        "metadata",
+    ),
+    *("choices", "type", "status", "annotations", "audio", "cache_control", "tags", "usage", "model"),
+}
+"""Fields that say nothing of their own where a message has no content."""
 
 
 class SourceMessage(Struct, frozen=True, kw_only=True):
@@ -49,6 +83,11 @@ def read_message(data: Any, file: str, place: str) -> SourceMessage:
     if role is None:
         known = ", ".join(ROLES)
         raise refuse(file, place, f"the role {data.get('role')!r:.60} is unknown", f"Known roles are {known}")
+    if "content" not in data and not (data.get("tool_calls") or data.get("function_call") or data.get("refusal")):
+        unread = sorted(set(data) - _KNOWN)
+        if unread:
+            what = f"has no content, but {', '.join(map(str, unread))}, which cannot be read"
+            raise refuse(file, place, what, "Put its text under content")
     content = _content(data.get("content"), role, file, place)
     refusal = data.get("refusal")
     message = Message(
@@ -77,14 +116,14 @@ def _content(content: Any, role: Role, file: str, place: str) -> str:
 def _part(part: Any, file: str, place: str) -> str:
     if isinstance(part, str):
         return valid_text(part)
-    kind = part.get("type") if isinstance(part, dict) else None
-    text = part.get("text") if isinstance(part, dict) else None
-    if kind in (None, "text", "input_text", "output_text") and isinstance(text, str):
+    if part == NOT_CAPTURED:
+        raise refuse(file, place, "its content was not captured", "Record it again with its content")
+    if not isinstance(part, dict):
+        raise refuse(file, place, f"is {_kind(part)}, not a part", 'Give each part as {"type": …}')
+    text = part.get("text")
+    if part.get("type") in (None, "text", "input_text", "output_text") and isinstance(text, str):
         return valid_text(text)
-    found = f"a part of type {kind!r:.40}" if kind is not None else _kind(part)
-    raise refuse(
-        file, place, f"is {found}, which a recording cannot keep", "Leave it out, or put its text in its place"
-    )
+    return compact_json(to_jsonable(part))  # an image, a file, a server's tool: kept as it is, unread
 
 
 def _calls(data: dict[str, Any], file: str, place: str) -> tuple[ToolCall, ...]:
@@ -103,7 +142,11 @@ def _call(data: Any, file: str, place: str) -> ToolCall:
     name = inner.get("name") if isinstance(inner, dict) else None
     if not isinstance(inner, dict) or not isinstance(name, str) or not name:
         raise refuse(file, place, "names no function", 'Give {"id": …, "function": {"name": …, "arguments": …}}')
-    arguments = inner.get("arguments", "")
+    given = next((key for key in ARGUMENTS if key in inner), None)
+    if given is None and (unread := set(inner) - {"name", "id", "type", "index", "call_id"}):
+        what = f"the call of {name!r:.60} has no arguments in a place that is known, but {', '.join(sorted(unread))}"
+        raise refuse(file, place, what, f"Known places are {', '.join(ARGUMENTS)}")
+    arguments = inner[given] if given is not None and inner[given] is not None else ""
     text = valid_text(arguments) if isinstance(arguments, str) else compact_json(to_jsonable(arguments))
     return ToolCall(name=valid_text(name), arguments=text, id=valid_text(str(data.get("id") or "")))
 

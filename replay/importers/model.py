@@ -7,24 +7,27 @@ from typing import Any
 
 from msgspec import Struct
 
-from kernel.record import Mark, Message, ModelParams, Protocol, Reply, ToolSpec
+from kernel.record import Attempt, Mark, Message, ModelParams, Protocol, Reply, ToolSpec
 
 
 class Result(Struct, frozen=True, kw_only=True):
-    """What a tool gave back, as the source has it; `error` is the type of a failure the source names as one."""
+    """What a tool gave back, as the source has it; `error` is the type of a failure the source names as one, and
+    `value` then what the model was shown of it."""
 
     value: Any
     error: str = ""
 
 
 class Round(Struct, frozen=True, kw_only=True):
-    """One reply of the model and a result for each of its calls, in call order; None where the source has none.
+    """One reply of the model and a result for each of its calls, in call order; None where the source has none. `attempts`
+    failed before it.
 
     `place` is where the reply stands in the source; `mark` and `call_marks` are ids and times there, where it has them. What
     the source did with the reply is in `reply.reading`, where that does not follow from its structured calls.
     """
 
     reply: Reply | None
+    attempts: tuple[Attempt, ...] = ()
     results: tuple[Result | None, ...] = ()
     place: str = ""
     mark: Mark | None = None

@@ -1,11 +1,13 @@
 """Messages in the spellings of other frameworks, as chat-format messages `{"role", "content", "tool_calls", …}`.
 
-Read: OpenAI chat and Responses, the parts of the OpenTelemetry GenAI conventions, Google, Anthropic, LangChain (typed
-and serialised) and the Vercel AI SDK. What is no text, call or result is passed on for `read_message` to refuse.
+Read: OpenAI chat and Responses, the parts of the OpenTelemetry GenAI conventions, Google, Anthropic, Bedrock, LangChain (typed
+and serialised), smolagents and the Vercel AI SDK. What is no text, call or result is passed on as it is, for `read_message` to
+keep or to refuse; a part whose content was not captured is passed on as `NOT_CAPTURED`, never as empty text.
 """
 
 from __future__ import annotations
 
+import ast
 import json
 from typing import Any
 
@@ -13,7 +15,9 @@ from kernel.record import compact_json, parse_json, to_jsonable
 
 Chat = dict[str, Any]
 
-_ROLES = {"model": "assistant", "ai": "assistant", "bot": "assistant", "human": "user"}
+_ROLES = {"model": "assistant", "ai": "assistant", "bot": "assistant", "human": "user", "tool-response": "tool"}
+_CALLING = "Calling tools:\n"
+"""How smolagents shows a model its own calls, in a message of role `tool-call`."""
 _LANGCHAIN = {
     "human": "user",
     "ai": "assistant",
@@ -22,7 +26,12 @@ _LANGCHAIN = {
     "tool": "tool",
     "function": "tool",
 }
+NOT_CAPTURED = {"type": "tracefirst.not_captured"}
+"""A part that says that there was content, and has none."""
+_BEDROCK = ("toolUse", "toolResult", "reasoningContent")
 _TEXT = ("text", "input_text", "output_text")
+ARGUMENTS = ("arguments", "args", "input", "parameters")
+"""Where a call has its arguments."""
 _CALL = ("tool_call", "tool-call", "tool_use", "function_call")
 _RESULT = ("tool_call_response", "tool-result", "tool_result", "function_response")
 _REASONING = ("reasoning", "thinking")
@@ -116,11 +125,17 @@ def to_chat(data: Chat) -> list[Chat]:
             return [{"role": "tool", "tool_call_id": data.get("call_id"), "content": result_text(data.get("output"))}]
         if kind == "reasoning":
             return []
+        if "toolName" in data and "toolCallId" in data and kind not in _RESULT:
+            return [{"role": "assistant", "content": None, "tool_calls": [_call(data)]}]
         if isinstance(kind, str) and kind in _LANGCHAIN:
             data = {**data, "role": _LANGCHAIN[kind]}
     role: Any = data.get("role", "assistant" if "parts" in data else None)
     role = _ROLES.get(role, role) if isinstance(role, str) else role
     parts = data.get("parts", data.get("content"))
+    if role == "tool-call":
+        role, parts, data = "assistant", *_shown_calls(data, parts)
+    if isinstance(parts, str) and any(f'"{key}"' in parts for key in (*_BEDROCK, "text")):
+        parts = _blocks(parts)
     base: Chat = {"role": role}
     calls = [_call(call) for call in _listed_calls(data)]
     if not isinstance(parts, list):
@@ -132,6 +147,31 @@ def to_chat(data: Chat) -> list[Chat]:
     return _from_parts(base | _kept(data), parts, calls)
 
 
+def _blocks(text: str) -> Any:
+    """The content blocks of Bedrock that a tracer wrote as JSON text, or the text itself."""
+    found = decoded(text, 1)
+    known = {*_BEDROCK, "text", "image", "document"}
+    if (
+        isinstance(found, list)
+        and found
+        and all(isinstance(p, dict) and len(p) == 1 and set(p) <= known for p in found)
+    ):
+        return found
+    return text
+
+
+def _shown_calls(data: Chat, content: Any) -> tuple[Any, Chat]:
+    """Content and fields of a message of role `tool-call`: its calls, where they can be read, else its text."""
+    text = content if isinstance(content, str) else result_text(content)
+    try:
+        calls = ast.literal_eval(text.removeprefix(_CALLING)) if text.startswith(_CALLING) else None
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        calls = None
+    if isinstance(calls, list) and calls and all(isinstance(call, dict) for call in calls):
+        return None, {**data, "tool_calls": calls}
+    return text, data
+
+
 def _from_parts(base: Chat, parts: list[Any], calls: list[Chat]) -> list[Chat]:
     text: list[Any] = []
     reasoning: list[str] = []
@@ -139,9 +179,10 @@ def _from_parts(base: Chat, parts: list[Any], calls: list[Chat]) -> list[Chat]:
     for part in parts:
         kind = _part_kind(part) if isinstance(part, dict) else None
         if kind in _TEXT:
-            text.append({"type": "text", "text": part.get("text", part.get("content", ""))})
+            said = part.get("text", part.get("content"))
+            text.append(NOT_CAPTURED if said is None else {"type": "text", "text": said})
         elif kind in _REASONING:
-            reasoning.append(str(part.get("content") or part.get("text") or part.get("thinking") or ""))
+            reasoning.append(_thought(part))
         elif kind in _CALL:
             calls.append(_call(part))
         elif kind in _RESULT:
@@ -161,20 +202,31 @@ def _from_parts(base: Chat, parts: list[Any], calls: list[Chat]) -> list[Chat]:
     return [*results, message]
 
 
+def _thought(part: Chat) -> str:
+    inner = part.get("reasoningContent")
+    if isinstance(inner, dict):
+        part = _inner(inner, "reasoningText")
+    return str(part.get("content") or part.get("text") or part.get("thinking") or "")
+
+
 def _part_kind(part: Chat) -> str | None:
     kind = part.get("type")
+    if kind == "function" and isinstance(part.get("function"), dict):
+        return "function_call"
     if isinstance(kind, str):
         return kind
-    return next((key for key in ("function_call", "function_response", "text") if part.get(key) is not None), None)
+    named = {"toolUse": "tool_use", "toolResult": "tool_result", "reasoningContent": "reasoning"}
+    found = next((k for k in ("function_call", "function_response", "text", *named) if part.get(k) is not None), None)
+    return named.get(found, found) if found is not None else None
 
 
 def _call(data: Chat) -> Chat:
     """A call as `{"id", "function": {"name", "arguments"}}` with the arguments as text."""
-    wrapped = _inner(data, "tool_call")
+    wrapped = _inner(_inner(data, "tool_call"), "toolUse")
     inner = _inner(_inner(wrapped, "function"), "function_call")
-    found = next((inner[k] for k in ("arguments", "args", "input") if k in inner), None)
+    found = next((inner[k] for k in ARGUMENTS if k in inner), None)
     arguments = found if isinstance(found, str) else compact_json(to_jsonable(found)) if found is not None else "{}"
-    call_id = wrapped.get("id") or wrapped.get("toolCallId") or inner.get("id")
+    call_id = wrapped.get("id") or wrapped.get("toolCallId") or wrapped.get("toolUseId") or inner.get("id")
     return {"id": call_id or "", "function": {"name": inner.get("name", inner.get("toolName")), "arguments": arguments}}
 
 
@@ -185,12 +237,19 @@ def _inner(data: Chat, key: str) -> Chat:
 
 
 def _result(part: Chat) -> Chat:
-    inner = part["function_response"] if isinstance(part.get("function_response"), dict) else part
+    inner = _inner(_inner(part, "function_response"), "toolResult")
     keys = ("response", "result", "output", "content")
-    value = next((inner[key] for key in keys if inner.get(key) is not None), "")
-    call_id = inner.get("id") or inner.get("toolCallId") or inner.get("tool_use_id") or inner.get("tool_call_id")
+    value = next((inner[key] for key in keys if inner.get(key) is not None), None)
+    call_id = (
+        inner.get("id")
+        or inner.get("toolCallId")
+        or inner.get("toolUseId")
+        or inner.get("tool_use_id")
+        or inner.get("tool_call_id")
+    )
     name = inner.get("name") or inner.get("toolName")
-    message: Chat = {"role": "tool", "content": result_text(value)}
+    missing = value is None and not any(key in inner for key in keys)
+    message: Chat = {"role": "tool", "content": [NOT_CAPTURED] if missing else result_text(value)}
     return {**message, **({"tool_call_id": call_id} if call_id else {}), **({"name": name} if name else {})}
 
 
@@ -249,24 +308,42 @@ def system_messages(value: Any) -> list[Chat]:
 
 
 def _merged(chats: list[Chat]) -> Chat | None:
-    """Several output messages as the one reply that they are."""
+    """The reply among several output messages: each is a choice of its own, and the first is the one that counts. Only calls
+    that stand in messages of their own are the parallel calls of one reply, as are a text and the calls behind it."""
     own = [chat for chat in chats if chat.get("role") in ("assistant", None)]
     if not own:
         return None
+    reply = {**own[0], "role": "assistant"}
     if len(own) == 1:
-        return {**own[0], "role": "assistant"}
-    merged: Chat = {
-        "role": "assistant",
-        "content": "".join(c["content"] for c in own if isinstance(c.get("content"), str)),
-    }
-    calls = [call for chat in own for call in chat.get("tool_calls", ())]
-    if calls:
-        merged["tool_calls"] = calls
+        return reply
+    if not all(chat.get("tool_calls") and not chat.get("content") for chat in own[1:]):
+        return {**reply, "choices": len(own)}
+    reply["tool_calls"] = [call for chat in own for call in chat.get("tool_calls", ())]
     for name in ("finish_reason", "reasoning_content", "refusal"):
         found = [chat[name] for chat in own if chat.get(name)]
         if found:
-            merged[name] = found[-1]
-    return merged
+            reply[name] = found[-1]
+    return reply
+
+
+def joined(chats: list[Chat | None]) -> list[Chat | None]:
+    """A request whose assistant's turns are one message each: some clients send a text and each call of one reply as items of
+    their own."""
+    out: list[Chat | None] = []
+    for chat in chats:
+        before = out[-1] if out else None
+        if (
+            chat is not None
+            and before is not None
+            and chat.get("role") == before.get("role") == "assistant"
+            and chat.get("tool_calls")
+            and not chat.get("content")
+        ):
+            calls = [*(before.get("tool_calls") or ()), *chat["tool_calls"]]
+            out[-1] = {**chat, **before, "tool_calls": calls}
+            continue
+        out.append(chat)
+    return out
 
 
 def _finished(chat: Chat | None, around: Chat) -> Chat | None:

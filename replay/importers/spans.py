@@ -11,10 +11,10 @@ from typing import Any
 from msgspec import Struct
 
 from kernel.record import ModelParams, Usage
-from kernel.trace import Resource, Span
+from kernel.trace import ERROR, Resource, Span
 from replay.importers.events import from_events
 from replay.importers.indexed import listed, openinference, openllmetry
-from replay.importers.shapes import Chat, decoded, messages_of, reply_of, system_messages, to_chat
+from replay.importers.shapes import Chat, decoded, joined, messages_of, reply_of, system_messages, to_chat
 
 _LLM_OPERATIONS = ("chat", "generate_content", "text_completion", "completion")
 _BLOBS_IN = ("gcp.vertex.agent.llm_request", "input.value", "gen_ai.prompt", "langfuse.observation.input")
@@ -23,7 +23,8 @@ _BLOBS_OUT = ("gcp.vertex.agent.llm_response", "output.value", "gen_ai.completio
 
 class ModelCall(Struct, kw_only=True):
     """One call to a model as a span tells it. `messages` and `reply` are chat-format, None where the span has none;
-    a None among the messages is one that is missing. `lost` says why the content is not whole."""
+    a None among the messages is one that is missing. `failure` is the type and the text of the error that the call ended in;
+    `lost` says why the content is not whole."""
 
     span: Span
     framework: str
@@ -35,6 +36,7 @@ class ModelCall(Struct, kw_only=True):
     usage: Usage
     response_model: str | None
     response_id: str | None
+    failure: tuple[str, str] | None = None
     lost: str = ""
 
 
@@ -107,6 +109,7 @@ def agent_name(span: Span) -> str:
 def read_model_call(span: Span, framework: str) -> ModelCall:
     """What a span tells of a model call."""
     messages, indexed = _input(span)
+    messages = None if messages is None else joined(messages)
     reply = _reply(span)
     lost = (
         f"{span.dropped} of its attributes were dropped, and each message is some of them"
@@ -114,6 +117,7 @@ def read_model_call(span: Span, framework: str) -> ModelCall:
         else ""
     )
     holes = messages is not None and any(message is None for message in messages)
+    lost = lost or _cut(span)
     if (lost or holes) and (in_one := _from_blobs(span, _BLOBS_IN, messages_of)):
         messages, lost = list(in_one), ""
     return ModelCall(
@@ -129,8 +133,33 @@ def read_model_call(span: Span, framework: str) -> ModelCall:
         usage=_usage(span),
         response_model=first_text(span, "gen_ai.response.model", "ai.response.model", "llm.model_name") or None,
         response_id=first_text(span, "gen_ai.response.id", "ai.response.id") or None,
+        failure=failure_of(span) if reply is None else None,
         lost=lost,
     )
+
+
+def failure_of(span: Span) -> tuple[str, str] | None:
+    """Type and text of the failure that a span tells, or None."""
+    events = [event.attributes for event in span.events if event.name == "exception"]
+    named = first_text(span, "error.type", "exception.type")
+    if span.status != ERROR and not named:
+        return None
+    kinds = [named, *(str(e["exception.type"]) for e in events if e.get("exception.type")), "error"]
+    texts = [span.status_message, *(str(e["exception.message"]) for e in events if e.get("exception.message"))]
+    kind = next(kind for kind in kinds if kind)
+    return kind, next((text for text in texts if text), kind)
+
+
+_JSON_MESSAGES = ("gen_ai.input.messages", "gen_ai.output.messages", "gen_ai.system_instructions", "ai.prompt.messages")
+
+
+def _cut(span: Span) -> str:
+    """What an exporter's length limit has cut: JSON that begins and does not end."""
+    for name in _JSON_MESSAGES:
+        value = span.attributes.get(name)
+        if isinstance(value, str) and value.lstrip()[:1] in ("[", "{") and isinstance(decoded(value, 1), str):
+            return f"{name} was cut at {len(value)} characters, by a length limit of its exporter"
+    return ""
 
 
 def _input(span: Span) -> tuple[list[Chat | None] | None, bool]:
@@ -223,21 +252,37 @@ def _tool(data: Any) -> Chat | None:
     return {"name": inner["name"], "description": inner.get("description"), "parameters": schema}
 
 
+_SAMPLING = {"max_tokens", "max_completion_tokens", "max_output_tokens", "maxOutputTokens", "maxTokens"}
+_READ = {"model", "temperature", "top_p", "topP", "seed", "stop", "stop_sequences", "stopSequences", *_SAMPLING}
+_NOT_SAMPLING = {"messages", "input", "tools", "tool_choice", "stream", "stream_options", "functions", "instructions"}
+
+
 def _params(span: Span) -> ModelParams:
+    """Every parameter of the request that the span tells: the known ones in their fields, all others as `extra`."""
     given = decoded(span.attributes.get("llm.invocation_parameters"))
     asked = dict(given) if isinstance(given, dict) else {}
-    for name in ("model", "temperature", "top_p", "seed", "max_tokens"):
-        if (value := span.attributes.get(f"gen_ai.request.{name}")) is not None:
-            asked[name] = value
-    for name, key in (("temperature", "ai.settings.temperature"), ("max_tokens", "ai.settings.maxOutputTokens")):
-        asked.setdefault(name, span.attributes.get(key))
+    for key, value in span.attributes.items():
+        for prefix in ("gen_ai.request.", "ai.settings."):
+            if key.startswith(prefix) and value is not None:
+                asked[key.removeprefix(prefix)] = decoded(value)
+    if (kind := span.attributes.get("gen_ai.output.type")) is not None:
+        asked["output_type"] = kind
     model = asked.get("model") or first_text(span, "ai.model.id", "llm.model_name", "langfuse.observation.model.name")
+    stop = next((asked[name] for name in ("stop", "stop_sequences", "stopSequences") if asked.get(name)), ())
+    limit = next((whole(asked[name]) for name in sorted(_SAMPLING) if asked.get(name) is not None), None)
+    extra = {
+        name: list(value) if isinstance(value, tuple) else value
+        for name, value in sorted(asked.items())
+        if name not in _READ | _NOT_SAMPLING and not name.startswith("functions.") and value is not None
+    }
     return ModelParams(
         model=model if isinstance(model, str) else "",
         temperature=number(asked.get("temperature")),
-        top_p=number(asked.get("top_p")),
+        top_p=number(asked.get("top_p", asked.get("topP"))),
         seed=whole(asked.get("seed")),
-        max_output_tokens=whole(asked.get("max_tokens")),
+        max_output_tokens=limit,
+        stop=(stop,) if isinstance(stop, str) else tuple(str(item) for item in stop),
+        extra=extra,
     )
 
 
@@ -265,7 +310,9 @@ def _usage(span: Span) -> Usage:
             "llm.token_count.prompt_details.cache_read", "ai.usage.cachedInputTokens",
         ),
         cache_write_tokens=count(
-            "gen_ai.usage.cache_creation.input_tokens", "gen_ai.usage.cache_creation_input_tokens"
+            "gen_ai.usage.cache_write.input_tokens", "gen_ai.usage.cache_creation.input_tokens",
+            "gen_ai.usage.cache_creation_input_tokens", "gen_ai.usage.cache_write_input_tokens",
+            "llm.token_count.prompt_details.cache_write", "ai.usage.cacheCreationInputTokens",
         ),
         reasoning_tokens=count(
             "gen_ai.usage.reasoning.output_tokens", "gen_ai.usage.reasoning_tokens", "llm.usage.reasoning_tokens",

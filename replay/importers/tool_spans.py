@@ -8,11 +8,11 @@ from typing import Any
 from msgspec import Struct
 
 from kernel.record import ToolCall
-from kernel.trace import ERROR, Span
+from kernel.trace import Span
 from replay.importers.link import canonical_arguments
 from replay.importers.model import Result
 from replay.importers.shapes import decoded, result_text
-from replay.importers.spans import first_text
+from replay.importers.spans import failure_of, first_text
 
 _ARGS = (
     "gen_ai.tool.call.arguments", "tool_arguments", "ai.toolCall.args", "gcp.vertex.agent.tool_call_args",
@@ -26,7 +26,8 @@ _ENCODED_RESULTS = ("ai.toolCall.result", "traceloop.entity.output", "gen_ai.com
 
 
 class ToolCallSpan(Struct, kw_only=True):
-    """One tool call as a span tells it; `has_result` tells a missing result from an empty one."""
+    """One tool call as a span tells it; `has_result` tells a missing result from an empty one; `error` and
+    `message` are type and text of a failure."""
 
     span: Span
     name: str
@@ -35,6 +36,7 @@ class ToolCallSpan(Struct, kw_only=True):
     result: Any
     has_result: bool
     error: str
+    message: str
 
 
 def read_tool_call(span: Span) -> ToolCallSpan:
@@ -48,7 +50,7 @@ def read_tool_call(span: Span) -> ToolCallSpan:
         result = decoded(result, 1)
         while isinstance(result, dict) and set(result) & {"output", "content"} and not isinstance(result, str):
             result = result.get("output", result.get("content"))
-    failed = span.status == ERROR or "error.type" in attributes
+    failure = failure_of(span)
     return ToolCallSpan(
         span=span,
         name=name,
@@ -56,25 +58,15 @@ def read_tool_call(span: Span) -> ToolCallSpan:
         call_id=first_text(span, "gen_ai.tool.call.id", "ai.toolCall.id"),
         result=result,
         has_result=key is not None,
-        error=_failure(span) if failed else "",
+        error=failure[0] if failure is not None else "",
+        message=failure[1] if failure is not None else "",
     )
-
-
-def _failure(span: Span) -> str:
-    """The type of a failure."""
-    named = first_text(span, "error.type", "exception.type")
-    if named:
-        return named
-    for event in span.events:
-        if event.name == "exception" and isinstance(event.attributes.get("exception.type"), str):
-            return str(event.attributes["exception.type"])
-    return "error"
 
 
 def result_of(tool: ToolCallSpan) -> Result | None:
     """The result that a tool span tells, or None."""
     if tool.error:
-        return Result(value=result_text(tool.result) or tool.span.status_message or tool.error, error=tool.error)
+        return Result(value=result_text(tool.result) or tool.message, error=tool.error)
     return Result(value=result_text(tool.result)) if tool.has_result else None
 
 
@@ -94,4 +86,12 @@ class ToolSpans:
         found = next(iter([*by_id, *by_args, *only]), None)
         if found is not None:
             self._left.remove(found)
+        return found
+
+    def between(self, start_ns: int, until_ns: int | None) -> list[ToolCallSpan]:
+        """The calls left that began in a time, taken."""
+        found = [
+            t for t in self._left if start_ns <= t.span.start_ns and (until_ns is None or t.span.start_ns < until_ns)
+        ]
+        self._left = [t for t in self._left if t not in found]
         return found

@@ -11,14 +11,29 @@ from collections.abc import Sequence
 import msgspec
 
 from kernel.errors import TraceError
-from kernel.record import Chat, Guard, Mark, Reply, Run, RunHead, Step, ToolSpec, canonical_json
+from kernel.record import (
+    Attempt,
+    Call,
+    CallRecord,
+    Chat,
+    Guard,
+    Mark,
+    Reply,
+    Run,
+    RunHead,
+    Step,
+    ToolFault,
+    ToolSpec,
+    Usage,
+    canonical_json,
+)
 from kernel.trace import Span, tool_from_json
 from replay.importers.build import OPEN_ENDED, build_runs
 from replay.importers.link import Chain, Heard, hear, link, without_nested
 from replay.importers.marks import Marker, derived_id
-from replay.importers.model import Dialogue, Round, Turn
-from replay.importers.spans import agent_name, framework_of, read_model_call, role_of
-from replay.importers.tool_spans import ToolSpans, read_tool_call, result_of
+from replay.importers.model import Dialogue, Result, Round, Turn
+from replay.importers.spans import ModelCall, agent_name, framework_of, read_model_call, role_of
+from replay.importers.tool_spans import ToolCallSpan, ToolSpans, read_tool_call, result_of
 from replay.importers.turns import UNANSWERED, read_turns
 from replay.play import RecordedRun, Recording
 from replay.readers import RawTrace
@@ -69,7 +84,7 @@ def import_trace(raw: RawTrace, file: str) -> Recording:
         gap = f"{len(lost)} of {total} model calls"
         runs[0] = _with_absent(runs[0], gap, lost[0].lost)
     elif lost:
-        runs = _bare(lost, agents, trace_id, marker)
+        runs = _bare(lost, agents, tools, trace_id, marker)
     runs.sort(key=lambda run: (run.head.turn, run.mark.start_ns, run.mark.span_id))
     notes.extend(dict.fromkeys(call.lost for call in lost))
     emitter = raw.resources.get(calls[0].span.span_id)
@@ -116,6 +131,8 @@ def _dialogue(chain: Chain, agent: str, tools: ToolSpans, file: str) -> Dialogue
     absent = [*_ABSENT, *read.absent]
     if last.reply is None:
         _await_reply(turns, chain, last, absent)
+    if chain.from_history:
+        absent.append("replies as received: they are known from the next request")
     if chain.kept_by_server:
         absent.append("requests as sent: the server kept the history")
     specs = [_specs(call) for call in chain.calls]
@@ -149,7 +166,19 @@ def _gaps(calls: Sequence[Heard], agent: str) -> list[str]:
         gone.append("finish reasons")
     if any(call.call.span.start_ns <= 0 or not call.call.span.end_ns for call in calls):
         gone.append("times")
+    further = sum((call.call.reply or {}).get("choices", 1) - 1 for call in calls)
+    if further:
+        gone.append(f"{further} further choices of replies: the first counts")
+    if any(_contradicts(call.call.usage) for call in calls):
+        gone.append("usage that adds up: a part of the tokens is larger than the whole")
     return gone
+
+
+def _contradicts(usage: Usage) -> bool:
+    """Whether cached tokens are more than the input that holds them, or reasoning more than the output."""
+    cached = (usage.cache_read_tokens or 0) + (usage.cache_write_tokens or 0)
+    too_many = usage.input_tokens is not None and cached > usage.input_tokens
+    return too_many or (usage.output_tokens is not None and (usage.reasoning_tokens or 0) > usage.output_tokens)
 
 
 def _turn(turn: Turn, replies: dict[str, Heard], first: Heard, tools: ToolSpans) -> Turn:
@@ -172,12 +201,28 @@ def _round(round: Round, replies: dict[str, Heard], first: Heard, tools: ToolSpa
         response_id=made.response_id,
     )
     found = [tools.take(call, span.start_ns) for call in reply.tool_calls]
-    results = tuple(
-        result_of(tool) if result is None and tool is not None else result
-        for result, tool in zip(round.results, found, strict=True)
-    )
+    results = tuple(_result(result, tool) for result, tool in zip(round.results, found, strict=True))
     marks = tuple(None if tool is None else _mark(tool.span) for tool in found)
-    return msgspec.structs.replace(round, reply=reply, results=results, mark=_mark(span), call_marks=marks)
+    return msgspec.structs.replace(
+        round,
+        reply=reply,
+        results=results,
+        mark=_mark(span),
+        call_marks=marks,
+        attempts=tuple(_attempt(made) for made in call.failed),
+    )
+
+
+def _result(told: Result | None, tool: ToolCallSpan | None) -> Result | None:
+    """A result as the next request tells it, else as the tool's span does; whether it is a failure is the span's to say."""
+    if tool is None or told is None:
+        return told if tool is None else result_of(tool)
+    return msgspec.structs.replace(told, error=tool.error) if tool.error else told
+
+
+def _attempt(failed: ModelCall) -> Attempt:
+    kind, message = failed.failure or ("error", "")
+    return Attempt(kind=kind, message=message)
 
 
 def _mark(span: Span) -> Mark:
@@ -186,8 +231,15 @@ def _mark(span: Span) -> Mark:
 
 def _await_reply(turns: list[Turn], chain: Chain, last: Heard, absent: list[str]) -> None:
     """Add the round whose reply the last span does not have."""
-    waiting = Round(reply=None, place=f"span {last.call.span.span_id}", mark=_mark(last.call.span))
-    absent.append("the last reply")
+    failed = [*last.failed, last.call] if last.call.failure is not None else last.failed
+    attempts = tuple(_attempt(made) for made in failed)
+    waiting = Round(reply=None, place=f"span {last.call.span.span_id}", mark=_mark(last.call.span), attempts=attempts)
+    told = f": the call failed with {attempts[-1].kind}: {attempts[-1].message}" if attempts else ""
+    absent.append(f"the last reply{told}")
+    if (
+        chain.messages[-1].message.role == "assistant"
+    ):  # it would come behind an answer, or behind calls without results
+        return
     if UNANSWERED in absent:
         absent.remove(UNANSWERED)
         asked = chain.messages[-1]
@@ -210,15 +262,15 @@ def _schema(value: object) -> object:
 # ---- model calls without their content
 
 
-def _bare(lost: Sequence[Heard], agents: dict[str, str], trace_id: str, marker: Marker) -> list[Run]:
+def _bare(lost: Sequence[Heard], agents: dict[str, str], tools: ToolSpans, trace_id: str, marker: Marker) -> list[Run]:
     """A run an agent, with a step for each of its model calls: what was called and when, but nothing to replay."""
     groups: dict[str, list[Heard]] = {}
     for call in lost:
         groups.setdefault(agents[call.call.span.span_id], []).append(call)
-    return [_bare_run(name, group, trace_id, marker) for name, group in groups.items()]
+    return [_bare_run(name, group, tools, trace_id, marker) for name, group in groups.items()]
 
 
-def _bare_run(agent: str, group: Sequence[Heard], trace_id: str, marker: Marker) -> Run:
+def _bare_run(agent: str, group: Sequence[Heard], tools: ToolSpans, trace_id: str, marker: Marker) -> Run:
     first = group[0].call
     reasons = dict.fromkeys(call.lost for call in group)
     head = RunHead(
@@ -241,9 +293,22 @@ def _bare_run(agent: str, group: Sequence[Heard], trace_id: str, marker: Marker)
             if message is None
             else Reply(text=message.content, tool_calls=message.tool_calls, usage=call.call.usage)
         )
-        steps.append(Step(index=index, chat=Chat(kept=0, new=(), reply=reply)))
-        rounds.append(Round(reply=reply, mark=_mark(call.call.span)))
+        attempts = () if call.call.failure is None else (_attempt(call.call),)
+        until = group[index].call.span.start_ns if index < len(group) else None
+        ran = tools.between(call.call.span.start_ns, until)
+        chat = Chat(kept=0, new=(), reply=reply, attempts=attempts)
+        steps.append(Step(index=index, chat=chat, calls=tuple(_bare_record(tool) for tool in ran)))
+        marks = tuple(_mark(tool.span) for tool in ran)
+        rounds.append(Round(reply=reply, mark=_mark(call.call.span), call_marks=marks))
     return marker.mark(Run(head=head, steps=tuple(steps)), Turn(task="", rounds=tuple(rounds)))
+
+
+def _bare_record(tool: ToolCallSpan) -> CallRecord:
+    """What a tool's span tells where no model call tells what was asked for."""
+    call = Call(name=tool.name, args=tool.args if isinstance(tool.args, dict) else {}, id=tool.call_id)
+    if tool.error:
+        return CallRecord(call=call, outcome="error", error=ToolFault(type=tool.error, message=tool.message))
+    return CallRecord(call=call, outcome="ok" if tool.has_result else "unknown_outcome", result=tool.result)
 
 
 def _with_absent(run: Run, *names: str) -> Run:

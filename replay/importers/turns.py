@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
 from msgspec import Struct
 
 from kernel.record import Message, Reply
@@ -35,18 +36,26 @@ def read_turns(messages: Sequence[SourceMessage], file: str) -> Reading:
     """
     read = Reading(turns=[], sent=[], absent=[])
     at = 0
-    if messages and messages[0].message.role == "system":
-        at = 1
-        read.system = messages[0].message.content
+    while at < len(messages) and messages[at].message.role == "system":
+        at += 1
+    read.system = "\n\n".join(found.message.content for found in messages[:at] if found.message.content)
+    if at > 1:
+        read.absent.append(f"the bounds of {at} system messages: they are sent as one")
     if read.system:
-        read.sent.append((messages[0].place, messages[0].message))
+        read.sent.append((messages[0].place, msgspec.structs.replace(messages[0].message, content=read.system)))
     else:
         read.absent.append("system prompt")
+    while at + 1 < len(messages) and _is_greeting(messages[at]):
+        read.absent.append(f"{messages[at].place}: what the assistant said before the task")
+        at += 1
     while at < len(messages):
         first = messages[at]
         if first.message.role == "assistant" and read.turns:
             read.absent.append(f"everything from {first.place} on: two answers of the assistant follow each other")
             break
+        if first.message.role == "system":
+            read.absent.append(f"the role of {first.place}: a system message in the middle is sent as the user's")
+            first = msgspec.structs.replace(first, message=msgspec.structs.replace(first.message, role="user"))
         if first.message.role != "user":
             raise _unexpected(first, file)
         read.sent.append((first.place, first.message))
@@ -56,6 +65,10 @@ def read_turns(messages: Sequence[SourceMessage], file: str) -> Reading:
         else:
             read.absent.append(UNANSWERED)
     return read
+
+
+def _is_greeting(found: SourceMessage) -> bool:
+    return found.message.role == "assistant" and not found.message.tool_calls
 
 
 def _rounds(messages: Sequence[SourceMessage], at: int, file: str, read: Reading) -> tuple[tuple[Round, ...], int]:
@@ -127,9 +140,6 @@ def _unexpected(found: SourceMessage, file: str) -> Exception:
     role = found.message.role
     if role == "tool":
         what, remedy = "the tool result answers no call", "Put it right behind the assistant message that made its call"
-    elif role == "system":
-        what = "a system message stands in the middle"
-        remedy = "Only the first message may be one; split the trajectory here"
     else:
         what = "the assistant speaks before any user message"
         remedy = "A run starts with a task: remove this message or add one"

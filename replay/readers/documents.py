@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from replay.readers import jaeger, langfuse, otlp
+from replay.readers import jaeger, langfuse, otlp, otlp_logs
 from replay.readers.gather import Gather
 from replay.readers.refusal import refuse
 
@@ -25,7 +25,12 @@ def read_document(raw: Any, gather: Gather, name: str, *, line: int | None = Non
     Raises:
         TraceError: it is no trace; the message says what it looks like.
     """
+    logs = 0
+    if isinstance(raw, dict) and {"resourceLogs", "resource_logs"} & raw.keys():
+        logs = _counted(raw, gather, name, line)
     signal = _signal(raw)
+    if signal == "logs" and logs:
+        return ""
     if signal:
         ignored.append(f"OTLP {signal}, not traces" + (f" (line {line})" if line else ""))
         return ""
@@ -39,6 +44,13 @@ def read_document(raw: Any, gather: Gather, name: str, *, line: int | None = Non
     for document in documents:
         _reading(otlp.add_tolerant, document, "OTLP JSON", "otlp-json", gather, name, line)
     return "otlp-json"
+
+
+def _counted(raw: Any, gather: Gather, name: str, line: int | None) -> int:
+    try:
+        return otlp_logs.add(raw, gather)
+    except ValueError as error:
+        refuse(name, f"OTLP logs with a wrong field: {error}", line=line, remedy="Export them again.")
 
 
 def _reading(add: Any, raw: Any, title: str, format_: str, gather: Gather, name: str, line: int | None) -> str:

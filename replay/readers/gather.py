@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Sequence
 
-from kernel.trace import Resource, Span
+from kernel.trace import Event, Resource, Span
 from replay.readers.model import RawTrace
 
 _HEX = "0123456789abcdef"
@@ -20,6 +20,7 @@ class Gather:
     def __init__(self, only: Container[str] | None = None) -> None:
         self._only = only
         self._traces: dict[str, _Trace] = {}
+        self._events: dict[str, dict[str, list[Event]]] = {}
         self._notes: dict[str, None] = {}  # an ordered set: the same note is said once
 
     def add(self, span: Span, resource: Resource) -> None:
@@ -36,6 +37,11 @@ class Gather:
             trace.spans[span.span_id] = span
             trace.resources[span.span_id] = resource
 
+    def add_event(self, trace_id: str, span_id: str, event: Event) -> None:
+        """Take an event that came apart from its span; the order of the two does not matter."""
+        if self._only is None or trace_id in self._only:
+            self._events.setdefault(trace_id, {}).setdefault(span_id, []).append(event)
+
     def note(self, text: str, trace_id: str | None = None) -> None:
         """Add a note for one trace, or for each trace of the file."""
         if trace_id is None:
@@ -48,6 +54,8 @@ class Gather:
 
     def finish(self) -> tuple[RawTrace, ...]:
         """The traces, in order of their first span."""
+        for trace_id, trace in self._traces.items():
+            trace.take_events(self._events.pop(trace_id, {}))
         return tuple([trace.finish(self._notes) for trace in self._traces.values()])
 
 
@@ -80,6 +88,17 @@ class _Trace:
                 return
         self.spans[span.span_id] = span
         self.resources[span.span_id] = resource
+
+    def take_events(self, events: dict[str, list[Event]]) -> None:
+        lost = 0
+        for span_id, found in events.items():
+            if span_id in self.spans:
+                span = self.spans[span_id]
+                span.events = (*span.events, *sorted(found, key=lambda event: event.time_ns))
+            else:
+                lost += len(found)
+        if lost:
+            self.notes[f"{lost} log records name spans that are not in the file, and were left out"] = None
 
     def finish(self, file_notes: Iterable[str]) -> RawTrace:
         spans = tuple(self.spans.values())

@@ -11,6 +11,8 @@ from kernel.record import valid_text
 from kernel.trace import DocumentJson, Resource, ScopeJson, Span, SpanJson, to_resource, to_span
 from replay.readers.gather import Gather, label
 
+_LOGS = b'"resourceLogs"'
+"""Content that may belong to spans: not read the fast way."""
 _decode = msgspec.json.Decoder(DocumentJson).decode
 
 _INTEGERS = frozenset({"intValue", "kind", "code", "droppedAttributesCount", "droppedEventsCount", "droppedLinksCount"})
@@ -28,6 +30,8 @@ class NotOtlp(ValueError):
 
 def add_fast(data: bytes, gather: Gather) -> bool:
     """Read one `ExportTraceServiceRequest` spelled as specified; False where the tolerant way must look at it."""
+    if _LOGS in data:
+        return False
     try:
         document = _decode(data)
         if not _is_plain(document):

@@ -185,11 +185,11 @@ def test_spans_of_other_frameworks_replay_the_same(corpus: Path, tmp_path: Path,
 
 
 @pytest.mark.parametrize("name", ["bad-request", "unknown-model"])
-def test_a_model_call_without_a_reply_is_not_checked(corpus: Path, name: str) -> None:
+def test_a_model_call_that_failed_shows_its_error(corpus: Path, name: str) -> None:
     (recording,) = load(corpus / "otlp" / f"ai-gateway_span_chat-{name}.json")
-    result = replay(recording)
-    assert result.verdict == "not_checked"
-    assert "the last reply" in recording.runs[0].run.head.absent
+    [step] = recording.runs[0].run.steps
+    assert step.chat is not None and step.chat.reply is None and len(step.chat.attempts) == 1
+    assert any("the call failed with" in name for name in recording.runs[0].run.head.absent)
 
 
 @pytest.mark.parametrize(

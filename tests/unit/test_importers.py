@@ -298,6 +298,51 @@ def test_two_blocks_were_refused_by_mini_swe_agent_and_nothing_ran(tmp_path: Pat
     assert [step.feedback for step in steps] == [told["content"], other["content"], None]
 
 
+# ---- what other chats have
+
+
+def test_system_messages_at_the_start_are_one(tmp_path: Path) -> None:
+    second = {"role": "system", "content": "Be brief."}
+    recording = imported(tmp_path, [SYSTEM, second, USER, ANSWER])
+    assert recording.runs[0].run.head.system == f"{SYSTEM['content']}\n\nBe brief."
+    assert any("2 system messages" in name for name in recording.runs[0].run.head.absent)
+    assert_same(recording)
+
+
+def test_a_system_message_in_the_middle_is_sent_as_the_users_and_named(tmp_path: Path) -> None:
+    middle = {"role": "system", "content": "Answer now."}
+    recording = imported(tmp_path, [USER, ANSWER, middle, ANSWER])
+    assert [recorded.run.head.task for recorded in recording.runs] == [USER["content"], "Answer now."]
+    assert any("system message in the middle" in name for name in recording.runs[0].run.head.absent)
+    assert_same(recording)
+
+
+def test_a_greeting_before_the_task_is_named(tmp_path: Path) -> None:
+    greeting = {"role": "assistant", "content": "How can I help?"}
+    recording = imported(tmp_path, [greeting, USER, ANSWER])
+    assert any("before the task" in name for name in recording.runs[0].run.head.absent)
+    assert_same(recording)
+
+
+def test_a_part_that_is_no_text_is_kept_as_its_json(tmp_path: Path) -> None:
+    image = {"type": "image_url", "image_url": {"url": "a.png"}}
+    recording = imported(tmp_path, [{"role": "user", "content": [{"type": "text", "text": "See "}, image]}, ANSWER])
+    assert recording.runs[0].run.head.task == 'See {"type":"image_url","image_url":{"url":"a.png"}}'
+    assert_same(recording)
+
+
+@pytest.mark.parametrize("place", ["arguments", "args", "input", "parameters"])
+def test_arguments_are_read_wherever_a_call_has_them(tmp_path: Path, place: str) -> None:
+    asked = {
+        "role": "assistant",
+        "content": "",
+        "tool_calls": [{"id": "c1", "name": "status", place: {"service": "x"}}],
+    }
+    recording = imported(tmp_path, [USER, asked, gives("up"), ANSWER])
+    assert recording.runs[0].run.steps[0].calls[0].call.args == {"service": "x"}
+    assert_same(recording)
+
+
 def test_code_in_a_plain_chat_is_no_action(tmp_path: Path) -> None:
     plain = {"role": "assistant", "content": FENCED["content"]}
     recording = imported(tmp_path, [USER, plain, USER, plain])
@@ -390,11 +435,14 @@ def test_importing_twice_writes_equal_bytes(tmp_path: Path) -> None:
         ([USER, {"role": "critic", "content": "no"}], "/messages/1", "the role 'critic' is unknown"),
         ([USER, {"content": "no role"}], "/messages/1", "the role None is unknown"),
         ([USER, "text"], "/messages/1", "is text, not a message"),
-        ([USER, ANSWER, SYSTEM], "/messages/2", "system message stands in the middle"),
-        ([USER, USER, SYSTEM], "/messages/2", "system message stands in the middle"),
-        ([ANSWER, USER], "/messages/0", "the assistant speaks before any user message"),
+        (
+            [USER, asks({"function": {"name": "status", "kwargs": {}}})],
+            "/messages/1/tool_calls/0",
+            "no arguments in a place",
+        ),
+        ([USER, {"role": "assistant", "body": "It is up."}], "/messages/1", "has no content, but body"),
+        ([USER, {"role": "user", "content": [3]}], "/messages/1/content/0", "is a number, not a part"),
         ([USER, asks({"id": "x"})], "/messages/1/tool_calls/0", "names no function"),
-        ([{"role": "user", "content": [{"type": "image_url"}]}, ANSWER], "/messages/0/content/0", "'image_url'"),
         ([{"role": "user", "content": 3}, ANSWER], "/messages/0", "content is a number"),
         ({"traj": []}, "/traj", "empty"),
         ({"messages": [SYSTEM, USER]}, "messages", "nothing to replay"),

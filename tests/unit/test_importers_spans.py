@@ -445,22 +445,30 @@ def test_calls_without_messages_beside_whole_ones_are_counted_and_named() -> Non
     assert any(f"span {2:016x}" in note for note in recording.notes)
 
 
-def test_content_that_a_recording_cannot_keep_is_named() -> None:
+def test_a_part_that_is_no_text_is_kept_as_it_is() -> None:
     image = parts("user", {"type": "uri", "modality": "image", "uri": "https://example.org/a.png"})
-    recording, result = replayed([semconv(1, [image], ANSWERED)])
+    recording, _ = replayed([semconv(1, [image], ANSWERED)])
+    assert '"uri":"https://example.org/a.png"' in recording.runs[0].run.head.task
+
+
+def test_content_that_was_not_captured_is_missing_and_never_empty() -> None:
+    asked, answered = ({"role": role, "parts": [{"type": "text"}]} for role in ("user", "assistant"))
+    recording, result = replayed([semconv(1, [asked], answered)])
     assert result.verdict == "not_checked"
-    assert "'uri'" in recording.runs[0].run.head.absent[-1]
+    assert "not captured" in recording.runs[0].run.head.absent[-1]
 
 
-def test_a_failed_call_is_a_step_without_a_reply() -> None:
+def test_a_failed_call_is_a_step_that_names_its_error() -> None:
     attributes = {
         "gen_ai.operation.name": "chat",
         "gen_ai.input.messages": json.dumps([ASKED]),
         "error.type": "RateLimit",
     }
-    recording, result = replayed([span(1, attributes, status=ERROR)])
-    assert result.verdict == "not_checked"
-    assert "the last reply" in recording.runs[0].run.head.absent
+    recording, _ = replayed([span(1, attributes, status=ERROR)])
+    [step] = recording.runs[0].run.steps
+    assert step.chat is not None and step.chat.reply is None
+    assert [(a.kind, a.message) for a in step.chat.attempts] == [("RateLimit", "RateLimit")]
+    assert "the last reply: the call failed with RateLimit: RateLimit" in recording.runs[0].run.head.absent
 
 
 def test_a_trace_of_no_agent_is_refused_with_what_was_found() -> None:
