@@ -311,6 +311,44 @@ def record(**options: Any) -> int:
     return record_command(**options)
 
 
+@cli.command(short_help="Record the traffic of services, a trace for each conversation.")
+@click.option("--listen", default="127.0.0.1:8089", show_default=True, metavar="HOST:PORT", help="Where to listen.")
+@click.option(
+    "--upstream",
+    multiple=True,
+    metavar="[NAME=]URL",
+    help="The model server, or one by name (openai, anthropic, gemini).  [default: what the environment names, else the "
+    "provider's own address]",
+)
+@click.option(
+    "--traces", default="traces", show_default=True, metavar="FOLDER", help="Where the traces go, a folder a day."
+)
+@click.option("--otlp", metavar="URL", help="Send the spans there as well (OTLP/HTTP).")
+@click.option("--name", default="gateway", show_default=True, metavar="NAME", help="What to call the agent.")
+@click.option(
+    "--idle",
+    default=60.0,
+    show_default=True,
+    type=click.FloatRange(min=0.1),
+    help="Seconds after which a quiet conversation's trace is closed.",
+)
+@click.option("--keep-days", type=click.FloatRange(min=0), help="Remove traces that are older.")
+@click.option("--keep-bytes", type=click.IntRange(min=0), help="Remove the oldest traces beyond so many bytes.")
+def gateway(**options: Any) -> int:
+    """Stand between services and their model servers, and record what passes until an interrupt.
+
+    Services ask `http://HOST:PORT/openai/v1`, `/anthropic` or `/gemini`. Every byte goes through unchanged; trouble with the disk or
+    the collector delays no call. Secrets are masked before anything is written or sent.
+
+    \b
+    replay gateway --upstream openai=https://llm.example/v1 --traces /var/lib/traces
+    replay gateway --listen 0.0.0.0:8089 --otlp http://collector:4318 --keep-days 14
+    """
+    from replay.cli.wiring import gateway as gateway_command
+
+    return gateway_command(**options)
+
+
 @cli.command(short_help="Serve recordings to programs in containers, or to many tests.")
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
 @click.option("--listen", default="127.0.0.1:0", show_default=True, metavar="HOST:PORT", help="Where to listen.")

@@ -27,6 +27,7 @@ from replay.wire import (
     parse_listen,
     parse_upstreams,
     record_program,
+    record_traffic,
     replay_program,
     serve,
 )
@@ -50,6 +51,36 @@ def record(*, command: Sequence[str], target: str, upstream: Sequence[str], name
     told = f"{done.exchanges} exchanges in {done.conversations} conversations"
     output.problem(f"recorded {told}: {literal(str(done.path))}")
     return done.status
+
+
+def gateway(
+    *,
+    listen: str,
+    upstream: Sequence[str],
+    traces: str,
+    otlp: str | None,
+    name: str,
+    idle: float,
+    keep_days: float | None,
+    keep_bytes: int | None,
+) -> int:
+    """Record what passes until an interrupt; returns the exit status."""
+    host, port = parse_listen(listen)
+    tracing = Tracing(directory=traces, otlp=otlp, keep_days=keep_days, keep_bytes=keep_bytes)
+    upstreams = parse_upstreams(upstream, os.environ)
+
+    def started(url: str) -> None:
+        for one in upstreams.values():
+            output.write(f"{url}/{one.name}{one.version}  {literal(one.base)}\n")
+        output.flush()
+
+    if not is_loopback(host):
+        output.problem(f"listening on {host}: everybody who reaches it can use these upstreams")
+    exchanges, conversations = record_traffic(
+        tracing, upstreams, host, port, name=name, idle_s=idle, started=started, say=output.problem
+    )
+    output.problem(f"recorded {exchanges} exchanges in {conversations} conversations: {literal(traces)}")
+    return SAME
 
 
 def _trace_name(target: str) -> str:

@@ -12,7 +12,7 @@ from kernel.door import door
 if TYPE_CHECKING:
     from replay.wire.outcome import account_document, outcome_lines
     from replay.wire.player import Account, Player
-    from replay.wire.running import Recorded, Replayed, record_program, replay_program, serve
+    from replay.wire.running import Recorded, Replayed, record_program, record_traffic, replay_program, serve
     from replay.wire.stored import Book, load_book
     from replay.wire.upstreams import Upstream, is_loopback, parse_listen, parse_upstreams
     from replay.wire.varying import Varying
@@ -21,7 +21,7 @@ else:
         __name__,
         outcome="account_document outcome_lines",
         player="Account Player",
-        running="Recorded Replayed record_program replay_program serve",
+        running="Recorded Replayed record_program record_traffic replay_program serve",
         stored="Book load_book",
         upstreams="Upstream is_loopback parse_listen parse_upstreams",
         varying="Varying",

@@ -13,15 +13,16 @@ Job = Callable[[], None]
 
 class Background:
     """One thread that does jobs in the order in which they were given. `dropped` counts those that were not done,
-    `failures` says what went wrong in those that were."""
+    `failures` those that went wrong."""
 
     def __init__(self, most_bytes: int = MOST_WAITING_BYTES) -> None:
         self._most = most_bytes
         self._waiting_bytes = 0
         self._lock = threading.Lock()
         self._jobs: queue.SimpleQueue[tuple[Job, int] | None] = queue.SimpleQueue()
-        self.dropped = 0
-        self.failures: list[str] = []
+        self.dropped = self.failures = 0
+        self._last_failure = ""
+        self._told = (0, 0)
         self._thread = threading.Thread(target=self._work, name="tracefirst-wire", daemon=True)
         self._thread.start()
 
@@ -41,12 +42,23 @@ class Background:
         self._thread.join(timeout_s)
         return not self._thread.is_alive()
 
+    def told(self) -> list[str]:
+        """What was lost since this was last asked."""
+        (dropped, failures), self._told = self._told, (self.dropped, self.failures)
+        out = []
+        if more := self.dropped - dropped:
+            out.append(f"{more} requests or answers were handed through and not recorded: too much waited")
+        if more := self.failures - failures:
+            out.append(f"{more} requests or answers were not recorded, the last for {self._last_failure}")
+        return out
+
     def _work(self) -> None:
         while (taken := self._jobs.get()) is not None:
             job, size = taken
             try:
                 job()
             except Exception as error:  # told at the end: what is recorded never reaches the call
-                self.failures.append(f"{type(error).__name__}: {error}"[:500])
+                self._last_failure = f"{type(error).__name__}: {error}"[:500]
+                self.failures += 1
             with self._lock:
                 self._waiting_bytes -= size

@@ -1,13 +1,15 @@
 """Which conversation a model request belongs to: told by what it repeats, never by when it came.
 
-A request that begins with an earlier request and its reply goes on from there. Where a program has rewritten what stands
-before, the last reply that it repeats says so, if no other conversation has that reply.
+A request that begins with an earlier request and its reply goes on from there. So does one that begins with an earlier
+request and tells the reply in other words. Where a program has rewritten what stands before, the last reply that it repeats
+says so, if no other conversation has that reply.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from msgspec import Struct
 
@@ -29,15 +31,26 @@ class Place(Struct, frozen=True, kw_only=True):
     key: bytes = b""
 
 
+class _Told(NamedTuple):
+    """What is known of a reply: the names of the history with it, of itself, and of the request; and that history."""
+
+    end: bytes
+    mark: bytes
+    request: bytes
+    response_id: str
+    messages: tuple[Message, ...]
+
+
 class Lineage:
     """The replies given so far and what led to them. O(messages) for each request."""
 
     def __init__(self) -> None:
         self._ends: dict[bytes, list[int]] = {}
+        self._requests: dict[bytes, list[int]] = {}
         self._replies: dict[bytes, list[int]] = {}
         self._ids: dict[str, int] = {}
         self._extended: set[int] = set()
-        self._told: dict[int, tuple[bytes, bytes, str, tuple[Message, ...]]] = {}
+        self._told: dict[int, _Told] = {}
 
     def place(self, question: Question) -> Place:
         """Where a request belongs, as far as the replies given so far tell."""
@@ -45,7 +58,7 @@ class Lineage:
         parent = self._ids.get(question.previous) if question.previous else None
         start = _START
         if parent is not None:
-            start, _, _, before = self._told[parent]
+            start, before = self._told[parent].end, self._told[parent].messages
         messages = (*before, *question.messages)
         chain = _chain(question.messages, start)
         if parent is not None:
@@ -53,6 +66,11 @@ class Lineage:
         for at in range(len(chain) - 1, 0, -1):
             if (known := self._ends.get(chain[at])) is not None:
                 return Place(parent=self._freshest(known), messages=messages, said_at=at, key=chain[-1])
+        for at in range(len(messages) - 1, 0, -1):
+            if messages[at].role == "assistant" and (known := self._requests.get(chain[at])) is not None:
+                return Place(
+                    parent=self._freshest(known), messages=messages, said_at=at + 1, exact=False, key=chain[-1]
+                )
         return self._by_reply(messages, chain[-1])
 
     def _by_reply(self, messages: tuple[Message, ...], key: bytes) -> Place:
@@ -85,9 +103,10 @@ class Lineage:
         end = hashlib.blake2b(place.key + mark, digest_size=16).digest()
         self._ends.setdefault(end, []).append(number)
         self._replies.setdefault(mark, []).append(number)
+        self._requests.setdefault(place.key, []).append(number)
         if reply.response_id:
             self._ids[reply.response_id] = number
-        self._told[number] = (end, mark, reply.response_id or "", (*place.messages, said))
+        self._told[number] = _Told(end, mark, place.key, reply.response_id or "", (*place.messages, said))
 
     def forget(self, number: int) -> None:
         """Drop an exchange of a conversation that is over."""
@@ -95,15 +114,14 @@ class Lineage:
         self._extended.discard(number)
         if told is None:
             return
-        end, mark, response_id, _ = told
-        for table, key in ((self._ends, end), (self._replies, mark)):
+        for table, key in ((self._ends, told.end), (self._replies, told.mark), (self._requests, told.request)):
             left = [one for one in table.get(key, ()) if one != number]
             if left:
                 table[key] = left
             else:
                 table.pop(key, None)
-        if self._ids.get(response_id) == number:
-            del self._ids[response_id]
+        if self._ids.get(told.response_id) == number:
+            del self._ids[told.response_id]
 
 
 def _mark(message: Message) -> bytes:

@@ -71,18 +71,72 @@ async def _record(
         if scribe is not None:
             background.put(scribe.close)
         await asyncio.to_thread(background.close)
-    warnings = [*background.failures, *scribe.session.warnings()]
-    if background.dropped:
-        warnings.append(
-            f"{background.dropped} requests or answers were handed through and not recorded: too much waited"
-        )
+    warnings = [*background.told(), *scribe.warnings()]
     return Recorded(
         status=status,
-        path=scribe.session.path,
+        path=scribe.session.path if scribe.session is not None else None,
         exchanges=scribe.exchanges,
         conversations=scribe.conversations,
         warnings=tuple(warnings),
     )
+
+
+def record_traffic(
+    tracing: Tracing,
+    upstreams: Mapping[str, Upstream],
+    host: str,
+    port: int,
+    *,
+    name: str,
+    idle_s: float,
+    started: Callable[[str], None],
+    say: Say,
+) -> tuple[int, int]:
+    """Record what passes until an interrupt, a trace for each conversation; returns how many exchanges and conversations.
+
+    Raises:
+        ConfigError: it cannot listen.
+    """
+    return asyncio.run(_record_traffic(tracing, upstreams, host, port, name, idle_s, started, say))
+
+
+async def _record_traffic(
+    tracing: Tracing,
+    upstreams: Mapping[str, Upstream],
+    host: str,
+    port: int,
+    name: str,
+    idle_s: float,
+    started: Callable[[str], None],
+    say: Say,
+) -> tuple[int, int]:
+    background, now = Background(), Gateway.clock()
+    scribe = Scribe(tracing, RandomIds(), name, now, idle_s=idle_s)
+    gateway = Gateway(upstreams, scribe, background, say, now)
+    try:
+        async with gateway, listening(gateway.handle, host, port) as url:
+            started(url)
+            watch = asyncio.create_task(_watch(scribe, background, now, say))
+            await until_stopped()
+            watch.cancel()
+    finally:
+        background.put(scribe.close)
+        await asyncio.to_thread(background.close)
+        _tell_losses(scribe, background, say)
+    return scribe.exchanges, scribe.conversations
+
+
+async def _watch(scribe: Scribe, background: Background, now: Callable[[], int], say: Say) -> None:
+    """Close what is idle, and say what was lost, every second."""
+    while True:
+        await asyncio.sleep(1)
+        background.put(lambda: scribe.close_idle(now()))
+        _tell_losses(scribe, background, say)
+
+
+def _tell_losses(scribe: Scribe, background: Background, say: Say) -> None:
+    for warning in [*background.told(), *scribe.warnings()]:
+        say(warning)
 
 
 class Replayed(Struct, frozen=True, kw_only=True):

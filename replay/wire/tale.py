@@ -54,7 +54,8 @@ class WireClock(SystemClock):
 
 
 class Tale:
-    """A conversation that is being written. `last_number` is the exchange whose request came last."""
+    """A conversation that is being written. `last_number` is the exchange whose request came last, `last_place` its number
+    in the trace."""
 
     def __init__(self, session: Session, clock: WireClock, ids: Ids, agent: str, above: str | None) -> None:
         self._session, self._clock, self._ids, self._agent = session, clock, ids, agent
@@ -75,7 +76,7 @@ class Tale:
         self._started_ns = 0
         self.usage = Usage(input_tokens=0, output_tokens=0)
         self.chat_span_id: str | None = None
-        self.last_number = 0
+        self.last_number = self.last_place = 0
 
     # ---- what passes
 
