@@ -14,6 +14,7 @@
 | `replay(recording, agent=None)` | runs it again with doubles at every seam, compares at every seam | `ConfigError` |
 | `diff(a, b)` | two recordings, turn by turn and step by step | |
 | `check(recording)` | what is there to replay, step by step, and what is missing | |
+| `with serving(file) as server` | a recording made at the wire, served to an agent that the caller runs | `TraceError` `NotSame` |
 | `scan_file(file)` | secrets that a file still holds | `TraceError` |
 | `await fork(recording, agent, at_step=n)` | plays the steps before `n`, changes something, goes on live | `ConfigError` |
 | `await resume(recording, agent)` | goes on live with a run that was cut short | `ConfigError` |
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from replay.explain import Check, Diff, Finding, check, diff, scan_file
     from replay.loading import import_file, load
     from replay.play import Change, Divergence, Recording, ReplayResult, fork, replay, resume
+    from replay.wire import serving
 else:
 
     def __getattr__(name: str) -> Any:
@@ -39,6 +41,7 @@ else:
             explain="Check Diff Finding check diff scan_file",
             loading="import_file load",
             play="Change Divergence Recording ReplayResult fork replay resume",
+            wire="serving",
         )(name)
 
 
@@ -58,4 +61,5 @@ __all__ = [
     "replay",
     "resume",
     "scan_file",
+    "serving",
 ]

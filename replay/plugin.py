@@ -16,9 +16,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     from syrupy.assertion import SnapshotAssertion
 
     from replay.play import ReplayResult
+    from replay.wire import Server
 
 MARKER = (
     "replay(fixture, agent=..., trace_id=None, allow_drift=False, check=True): the recording that the `replayed` "
@@ -61,6 +64,15 @@ def replayed(request: pytest.FixtureRequest) -> ReplayResult:
     from replay.suite.marked import replay_marked
 
     return replay_marked(request)
+
+
+@pytest.fixture
+def replay_serving(request: pytest.FixtureRequest) -> Iterator[Callable[..., Server]]:
+    """Serves recordings made at the wire to the agent of a test: `server = replay_serving("fixtures/x.trace.json")`, then
+    `base_url=server.url`. When the test has passed, all must have been served as recorded, and nothing else asked."""
+    from replay.suite.served import serve_for
+
+    yield from serve_for(request)
 
 
 @pytest.fixture

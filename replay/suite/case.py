@@ -18,8 +18,8 @@ from replay.suite.agents import AgentNotFound, load_agent
 from replay.suite.extension import ReplaySnapshotExtension, diff
 from replay.suite.failure import ReplayFailed, headline_of, of_verdict
 from replay.suite.paths import snapshot_path
-from replay.suite.settings import Settings
-from replay.suite.snapshot import FORMAT, header
+from replay.suite.settings import Command, Settings
+from replay.suite.snapshot import header
 
 SnapshotState = Literal["equal", "written", "updated", "missing", "stale", "changed", "not_compared"]
 
@@ -53,6 +53,8 @@ def outcome_of(result: ReplayResult, snapshot: SnapshotState = "not_compared") -
 def run_case(settings: Settings, fixture: Path, trace_id: str | None, node: str) -> Outcome:
     """Run one case and, where snapshots are updated, write its snapshot: only of a replay that is as recorded."""
     shown = settings.shown(fixture)
+    if settings.commands and (command := _command_of(settings, fixture, trace_id)) is not None:
+        return _run_program(settings, fixture, trace_id, node, command)
     try:
         result = replay_today(settings, only_recording(settings, fixture, trace_id), shown)
     except ReplayFailed as error:
@@ -60,8 +62,40 @@ def run_case(settings: Settings, fixture: Path, trace_id: str | None, node: str)
     failure = verdict_failure(settings, result, shown, allow_drift=settings.allow_drift)
     if failure is not None:
         return replace(outcome_of(result), failure=failure)
-    state, changes, failure = _snapshot(settings, result, snapshot_path(fixture, trace_id), shown, node)
+    text = ReplaySnapshotExtension().serialize(result)
+    path = snapshot_path(fixture, trace_id)
+    state, changes, failure = _snapshot(settings, text, result.verdict, path, shown, node)
     return replace(outcome_of(result, state), failure=failure, changes=changes)
+
+
+def _command_of(settings: Settings, fixture: Path, trace_id: str | None) -> Command | None:
+    """The program that the settings name for a recording; what cannot be read is said by the case itself."""
+    try:
+        recording = only_recording(settings, fixture, trace_id)
+    except ReplayFailed:
+        return None
+    return settings.command_for(recording.agent, settings.shown(fixture))
+
+
+def _run_program(settings: Settings, fixture: Path, trace_id: str | None, node: str, command: Command) -> Outcome:
+    from replay.suite.program import program_failure, run_program_case
+
+    shown = settings.shown(fixture)
+    try:
+        done = run_program_case(settings, fixture, trace_id, command)
+    except ReplayFailed as error:
+        return Outcome(verdict="not_checked", snapshot="not_compared", failure=error)
+    account = done.account
+    drift = done.headline() if account.verdict == "drifted" else ""
+    outcome = Outcome(
+        verdict=account.verdict, snapshot="not_compared", agent=done.book.agent, model=account.served, drift=drift
+    )
+    failure = program_failure(settings, done, shown, command)
+    if failure is not None:
+        return replace(outcome, failure=failure)
+    path = snapshot_path(fixture, trace_id)
+    state, changes, failure = _snapshot(settings, done.snapshot(), account.verdict, path, shown, node)
+    return replace(outcome, snapshot=state, failure=failure, changes=changes)
 
 
 def only_recording(settings: Settings, fixture: Path, trace_id: str | None) -> Recording:
@@ -133,10 +167,9 @@ def verdict_failure(settings: Settings, result: ReplayResult, shown: str, *, all
 
 
 def _snapshot(
-    settings: Settings, result: ReplayResult, path: Path, shown: str, node: str
+    settings: Settings, text: str, verdict: str, path: Path, shown: str, node: str
 ) -> tuple[SnapshotState, tuple[str, ...], ReplayFailed | None]:
     extension = ReplaySnapshotExtension()
-    text = extension.serialize(result)
     stored = extension.read_snapshot_data_from_location(snapshot_location=str(path))
     if stored == text:
         return "equal", (), None
@@ -156,7 +189,7 @@ def _snapshot(
         f"{shown}: {told}",
         *(f"  {line}" for line in body[:_DIFF_LINES]),
         *cut,
-        f"the replay itself is {result.verdict}",
+        f"the replay itself is {verdict}",
         *refused,
         f"next: {command}",
     ]
@@ -167,9 +200,9 @@ def _compared(stored: str | None, text: str, where: str) -> tuple[Literal["missi
     """Which of the three ways a snapshot is not equal, in a few words and in a sentence."""
     if stored is None:
         return "missing", "snapshot missing", f"its snapshot is missing: {where} would hold"
-    (was_format, was), (_, now) = header(stored), header(text)
-    if was_format != FORMAT:
-        return "stale", "snapshot stale", f"its snapshot is stale: {where} is not of this format ({FORMAT})"
+    (was_format, was), (now_format, now) = header(stored), header(text)
+    if was_format != now_format:
+        return "stale", "snapshot stale", f"its snapshot is stale: {where} is not of this format ({now_format})"
     if was != now:
         return "stale", "snapshot stale", f"its snapshot is stale: {where} is of another recording ({was}, now {now})"
     return "changed", "snapshot changed", f"its snapshot changed: {where} holds (-), the replay gives (+)"

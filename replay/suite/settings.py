@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,17 @@ from typing import Any
 import pytest
 
 SUFFIX = ".trace.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """An agent that is a program: its words, where it runs (relative to the root), how long it may, and what puts the world
+    of its tools back before it runs."""
+
+    words: tuple[str, ...]
+    cwd: str = "."
+    timeout_s: float = 60.0
+    reset: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +40,16 @@ class Settings:
     allow_drift: bool
     update: bool
     not_written: str = ""
+    commands: dict[str, Command] = field(default_factory=dict)
+
+    def command_for(self, name: str, fixture: str) -> Command | None:
+        """The program for a recording: by path first, then by name; agents of the command line come before both."""
+        if name in self.from_option:
+            return None
+        for key in (*self.agents, *self.commands):
+            if _is_path(key) and fnmatchcase(fixture, key):
+                return self.commands.get(key)
+        return self.commands.get(name)
 
     def agent_for(self, name: str, fixture: str) -> tuple[str, str] | None:
         """The entry for a recording as (key, `module:object`): the command line first, then paths, then names."""
@@ -60,8 +81,9 @@ def read_settings(config: pytest.Config) -> Settings:
             raise pytest.UsageError(f"replay_fixtures names {folder}, which is no folder")
     option: list[str] = config.getoption("replay_agent")
     chosen = dict(_entry(text, "--replay-agent") for text in option)
+    table, commands = _table(config)
     agents = {
-        **_table(config),
+        **table,
         **dict(_entry(text, "replay_agents") for text in config.getini("replay_agents")),
         **chosen,
     }
@@ -77,6 +99,7 @@ def read_settings(config: pytest.Config) -> Settings:
         allow_drift=bool(config.getini("replay_allow_drift")),
         update=(wanted or by_syrupy) and not why_not,
         not_written=why_not,
+        commands=commands,
     )
 
 
@@ -92,27 +115,52 @@ def _entry(text: str, where: str) -> tuple[str, str]:
     return name, spec
 
 
-def _table(config: pytest.Config) -> dict[str, str]:
-    """`[tool.tracefirst.agents]` of the project's pyproject.toml."""
+def _table(config: pytest.Config) -> tuple[dict[str, str], dict[str, Command]]:
+    """`[tool.tracefirst.agents]` of the project's pyproject.toml: agents of Python, and programs."""
     inipath = config.inipath
     path = inipath if inipath is not None and inipath.name == "pyproject.toml" else config.rootpath / "pyproject.toml"
     try:
         text = path.read_text(encoding="utf-8")
     except OSError:
-        return {}
+        return {}, {}
     if "tracefirst" not in text:
-        return {}
+        return {}, {}
     import tomllib
 
     try:
         table: Any = tomllib.loads(text).get("tool", {}).get("tracefirst", {}).get("agents", {})
     except tomllib.TOMLDecodeError as error:
         raise pytest.UsageError(f"{path}: {error}") from None
-    if not isinstance(table, dict) or not all(isinstance(spec, str) for spec in table.values()):
+    if not isinstance(table, dict) or not all(isinstance(spec, (str, dict)) for spec in table.values()):
         raise pytest.UsageError(
             f'{path}: [tool.tracefirst.agents] holds lines such as incident = "shop.agents:incident"'
         )
-    return dict(_entry(f"{name}={spec}", f"{path}: [tool.tracefirst.agents]") for name, spec in table.items())
+    where = f"{path}: [tool.tracefirst.agents]"
+    named = {name: spec for name, spec in table.items() if isinstance(spec, str)}
+    programs = {name: _command(name, spec, where) for name, spec in table.items() if isinstance(spec, dict)}
+    return dict(_entry(f"{name}={spec}", where) for name, spec in named.items()), programs
+
+
+def _command(name: str, spec: dict[str, Any], where: str) -> Command:
+    """An agent that is a program. Raises `pytest.UsageError`."""
+    words, cwd, timeout_s, reset = (spec.get(key) for key in ("command", "cwd", "timeout_s", "reset"))
+    unknown = sorted(spec.keys() - {"command", "cwd", "timeout_s", "reset"})
+    fits = (
+        _are_words(words)
+        and isinstance(cwd, (str, type(None)))
+        and (timeout_s is None or (isinstance(timeout_s, (int, float)) and timeout_s > 0))
+        and (reset is None or _are_words(reset))
+    )
+    if unknown or not fits:
+        wrong = f"{', '.join(unknown)} is unknown" if unknown else "a value has another type"
+        raise pytest.UsageError(
+            f'{where}: {name}: {wrong}; write {{command = ["node", "agent.js"], cwd = ".", timeout_s = 60}}'
+        )
+    return Command(words=tuple(words or ()), cwd=cwd or ".", timeout_s=timeout_s or 60.0, reset=tuple(reset or ()))
+
+
+def _are_words(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(word, str) for word in value)
 
 
 def _update_refused(config: pytest.Config) -> str:

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 from kernel.door import door
 
 if TYPE_CHECKING:
+    from replay.wire.dialects import reply_of
+    from replay.wire.inprocess import NotSame, Server, serving
     from replay.wire.outcome import account_document, outcome_lines
     from replay.wire.player import Account, Player
     from replay.wire.running import Recorded, Replayed, record_program, record_traffic, replay_program, serve
@@ -19,9 +21,11 @@ if TYPE_CHECKING:
 else:
     __getattr__ = door(
         __name__,
+        dialects="reply_of",
         outcome="account_document outcome_lines",
         player="Account Player",
         running="Recorded Replayed record_program record_traffic replay_program serve",
+        inprocess="NotSame Server serving",
         stored="Book load_book",
         upstreams="Upstream is_loopback parse_listen parse_upstreams",
         varying="Varying",

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from kernel.masking import Masker
-from kernel.record import Message, Reply
+from kernel.record import Message, Reply, digest
 from replay.play import ABSENT, DRIFT, Divergence
 from replay.wire.dialects import Question, question_of, reply_of
 from replay.wire.differing import Difference, compared, nearness, summary
@@ -69,7 +69,7 @@ class Player:
         self.book = book
         self.varying = varying or Varying()
         self._masker = masker
-        self._drift = drift
+        self.drift = drift
         self._left: dict[int, Exchange] = {e.number: e for e in book.exchanges if e.answer.end != "open"}
         self._waiting: dict[str, deque[Exchange]] = {}
         for exchange in self._left.values():
@@ -81,6 +81,7 @@ class Player:
         self._seen = Lineage()
         self._found: list[Found] = []
         self._steps: set[tuple[int, int]] = set()
+        self._observed: dict[int, str] = {}
         self._served = self._refused = self._ambiguous = self._drifted = 0
 
     def _read_lineage(self) -> None:
@@ -104,18 +105,18 @@ class Player:
         asked = veiled(asked, self._masker)
         question = question_of(asked)
         place = self._seen.place(question) if question is not None else None
-        broken = bool(self._found) and not self._drift
+        broken = bool(self._found) and not self.drift
         exact = None if broken else self._exact(asked, place)
         if exact is not None:
-            return self._serve(exact, place)
+            return self._serve(exact, asked, place)
         candidates, at = self._candidates(asked, place)
         differing = compared(candidates[0].asked, asked, self.varying) if candidates else []
-        if self._drift and len(candidates) == 1 and differing:
+        if self.drift and len(candidates) == 1 and differing:
             self._note(differing, candidates[0])
             self._drifted += 1
             self._take(candidates[0])
-            return self._serve(candidates[0], place)
-        if candidates and at is None and not self._drift and not broken:
+            return self._serve(candidates[0], asked, place)
+        if candidates and at is None and not self.drift and not broken:
             self._note(differing, candidates[0])
         else:
             self._miss(asked, candidates, differing)
@@ -144,7 +145,12 @@ class Player:
             del self._waiting[key]
         del self._left[exchange.number]
 
-    def _serve(self, exchange: Exchange, place: Place | None) -> Served:
+    def seen(self, number: int) -> str:
+        """A digest of the request that this exchange was served to, "" where it was to none."""
+        return self._observed.get(number, "")
+
+    def _serve(self, exchange: Exchange, asked: Asked, place: Place | None) -> Served:
+        self._observed[exchange.number] = digest(self.varying.key(asked))
         self._served += 1
         if exchange.step:
             self._steps.add((exchange.turn, exchange.step))
@@ -212,7 +218,7 @@ class Player:
         return next((e for e in self.book.exchanges if e.number == parent), None)
 
     def _miss(self, asked: Asked, candidates: list[Exchange], differing: list[Difference]) -> None:
-        if self._found and not self._drift:
+        if self._found and not self.drift:
             return
         cause, observed = "more requests", summary(asked)
         if differing and candidates:

@@ -18,6 +18,7 @@ from replay.wire.listening import listening
 from replay.wire.player import Account, Player
 from replay.wire.playing import Players
 from replay.wire.scribe import Scribe
+from replay.wire.stored import book_upstreams
 from replay.wire.upstreams import Upstream, environment
 
 Say = Callable[[str], None]
@@ -168,7 +169,7 @@ async def _replay(
     output: Any,
 ) -> Replayed:
     async with listening(Players({"": player}).handle) as url:
-        led = environment(url, {}, environ, keys=True)
+        led = environment(url, book_upstreams(player.book), environ, keys=True)
         try:
             status: int | None = await run_program(command, led, cwd=cwd, timeout_s=timeout_s, output=output)
         except TimeoutError:

@@ -16,6 +16,7 @@ from replay.play import Recording, own_recording
 from replay.readers import RawTrace, read_traces
 from replay.wire.dialects import dialect_of
 from replay.wire.exchange import Answer, Asked, Chunk, Exchange, bytes_of, in_order, text_of
+from replay.wire.upstreams import Upstream
 
 
 class Base(Struct, frozen=True, kw_only=True):
@@ -100,6 +101,22 @@ class Book(Struct, frozen=True, kw_only=True):
     @property
     def recorded_ns(self) -> int:
         return min((exchange.asked.at_ns for exchange in self.exchanges), default=0)
+
+
+def book_upstreams(book: Book) -> dict[str, Upstream]:
+    """The upstreams that a recording's program asked, as far as a client needs to know them: whether `/v1` is part of the
+    address that it is told."""
+    targets: dict[str, list[str]] = {}
+    for exchange in book.exchanges:
+        targets.setdefault(exchange.asked.upstream, []).append(exchange.asked.target)
+    return {
+        name: Upstream(name=name, base="", version="/v1" if name != "anthropic" and _versioned(asked) else "")
+        for name, asked in targets.items()
+    }
+
+
+def _versioned(targets: Sequence[str]) -> bool:
+    return all(target.startswith("/v1/") for target in targets)
 
 
 def load_book(path: Path | str, trace_id: str | None = None) -> Book:

@@ -55,7 +55,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
 
 
 @pytest.mark.parametrize(
-    "verb", ["", "show", "check", "diff", "stats", "scan", "import", "fork", "resume", "record", "serve"]
+    "verb", ["", "show", "check", "diff", "stats", "scan", "import", "fork", "resume", "record", "serve", "gateway"]
 )
 def test_help(verb: str, run: Run, snapshot: SnapshotAssertion) -> None:
     assert run(*filter(None, (verb, "--help"))) == snapshot

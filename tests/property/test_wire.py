@@ -6,8 +6,7 @@ import random
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from replay.wire.lineage import Lineage
 from replay.wire.player import Player
@@ -133,5 +132,7 @@ def test_a_lineage_forgets(tmp_path: Path) -> None:
         recording.run("chat", agent("chat", f"task {number}"))
     lineage: Lineage = recording.scribe._lineage
     recording.close()
-    left = {name: len(getattr(lineage, name)) for name in ("_ends", "_replies", "_requests", "_ids", "_extended", "_told")}
+    left = {
+        name: len(getattr(lineage, name)) for name in ("_ends", "_replies", "_requests", "_ids", "_extended", "_told")
+    }
     assert left == dict.fromkeys(left, 0)

@@ -129,8 +129,8 @@ loading      errors record masking play readers importers
 report       errors record seams trace export version play readers
 explain      errors record masking trace play readers report
 wire         errors record masking seams trace tracing model play readers report
-suite        errors record agent play report loading
-plugin       suite; types: play
+suite        errors record masking agent play report loading wire
+plugin       suite; types: play wire
 cli          errors record masking trace tracing agent result version play readers importers loading report explain wire
 """
 """Which rooms each room may import, read from the bottom up: all that a line names stands above it, but for `types`.
