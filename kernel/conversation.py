@@ -93,12 +93,12 @@ class Conversation:
             count=agent.count_tokens,
         )
         try:
-            async with _entered(self._model), _awake():
+            async with _awake():
                 end = await loop.run()
         finally:
             if recorder is not None and session is not None and self._single:
                 session.close()
-        return result_of(head, loop.steps, end, self._trace_id or "", session)
+        return result_of(head, loop.steps, end, self._trace_id or "", session, loop.warnings)
 
     def _open_session(self, head: RunHead) -> Session | None:
         if self._trace_id is None:
@@ -145,13 +145,3 @@ async def _awake() -> AsyncIterator[None]:
         yield
     finally:
         timers[0].cancel()
-
-
-@asynccontextmanager
-async def _entered(model: Any) -> AsyncIterator[None]:
-    """The model as a context manager for one run, if it is one: a client keeps its connections that long."""
-    if hasattr(model, "__aenter__"):
-        async with model:
-            yield
-    else:
-        yield

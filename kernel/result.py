@@ -57,11 +57,18 @@ class RunResult(Struct, frozen=True, kw_only=True):
         return msgspec.json.encode(document).decode()
 
 
-def result_of(head: RunHead, steps: Sequence[Step], end: RunEnd, trace_id: str, session: Session | None) -> RunResult:
+def result_of(
+    head: RunHead,
+    steps: Sequence[Step],
+    end: RunEnd,
+    trace_id: str,
+    session: Session | None,
+    warnings: Sequence[str] = (),
+) -> RunResult:
     """The result of a run that ended, with what its session says of the telemetry."""
-    warnings = list(session.warnings()) if session is not None else []
+    told = [*warnings, *(session.warnings() if session is not None else ())]
     if end.alive:
-        warnings.append(f"still running after the end of the run: {', '.join(end.alive)}")
+        told.append(f"still running after the end of the run: {', '.join(end.alive)}")
     done = tuple(steps)
     return RunResult(
         ok=end.ok,
@@ -73,6 +80,6 @@ def result_of(head: RunHead, steps: Sequence[Step], end: RunEnd, trace_id: str, 
         cost_usd=end.cost_usd,
         trace_id=trace_id,
         trace_path=session.path if session is not None else None,
-        warnings=tuple(warnings),
+        warnings=tuple(told),
         run=Run(head=head, steps=done, end=end),
     )

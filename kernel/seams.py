@@ -72,7 +72,10 @@ class Tools(Protocol):
         """Results that came after their deadline: objects with `tool`, `step`, `position` and `outcome`."""
 
     async def close(self) -> tuple[str, ...]:
-        """End everything that still runs; names the tools that could not be ended."""
+        """End everything that still runs; names the tools that could not be ended.
+
+        A cancellation is raised when all is ended, not before; to close once more only names what is alive.
+        """
 
 
 class Clock(Protocol):
@@ -87,7 +90,7 @@ class Clock(Protocol):
     async def sleep(self, seconds: float) -> None: ...
 
     async def within(self, seconds: float | None, awaitable: Awaitable[T]) -> T:
-        """Await; raises `DeadlineExceeded` after `seconds`."""
+        """Await; raises `DeadlineExceeded` after `seconds`, and `CancelledError` also where the awaited swallowed one."""
 
 
 class Ids(Protocol):
@@ -125,8 +128,19 @@ class SystemClock:
         return max(seconds - max(time.monotonic_ns() - self._since_ns, 0) / 1e9, 0.0)
 
     async def within(self, seconds: float | None, awaitable: Awaitable[T]) -> T:
-        if seconds is None:
-            return await awaitable
+        task = asyncio.current_task()
+        before = task.cancelling() if task is not None else 0
+        try:
+            result = await (awaitable if seconds is None else self._timed(seconds, awaitable))
+        except Exception:
+            if task is not None and task.cancelling() > before:
+                raise asyncio.CancelledError from None
+            raise
+        if task is not None and task.cancelling() > before:
+            raise asyncio.CancelledError
+        return result
+
+    async def _timed(self, seconds: float, awaitable: Awaitable[T]) -> T:
         try:
             async with asyncio.timeout(self.rest(seconds)) as scope:
                 return await awaitable

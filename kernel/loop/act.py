@@ -12,6 +12,7 @@ import asyncio
 import difflib
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from typing import Any, Literal
 
 import msgspec
@@ -338,7 +339,9 @@ async def _together(work: list[Any]) -> list[CallRecord]:
     try:
         return list(await asyncio.gather(*tasks))
     except BaseException:
-        for task in tasks:
-            task.cancel()
-        await asyncio.wait(tasks)
+        while pending := [task for task in tasks if not task.done()]:
+            for task in pending:
+                task.cancel()
+            with suppress(asyncio.CancelledError):  # once more: the first is raised when all have ended
+                await asyncio.wait(pending)
         raise

@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
+from msgspec.structs import replace
 
 from kernel.errors import ModelError
 from kernel.loop.read import Prompt
@@ -42,6 +43,23 @@ async def ask(loop: Loop, step: int, prompt: Prompt) -> tuple[Chat, tuple[StopRe
     loop.spending.chats += 1
     digest = loop.tracer.chat_started(step, chat)
     attempts: list[Attempt] = []
+    try:
+        reply, stop = await _attempted(loop, step, prompt, attempts)
+    except BaseException:
+        loop.tracer.chat_ended(step, replace(chat, digest=digest, attempts=tuple(attempts)))
+        raise
+    if reply is not None:
+        reply = loop.transcript.identified(loop.spending.counted(reply, prompt.estimated_tokens), step)
+        loop.spending.settle(reply, prompt.estimated_tokens)
+    chat = replace(chat, digest=digest, reply=reply, attempts=tuple(attempts))
+    loop.tracer.chat_ended(step, chat)
+    return chat, stop
+
+
+async def _attempted(
+    loop: Loop, step: int, prompt: Prompt, attempts: list[Attempt]
+) -> tuple[Reply | None, tuple[StopReason, str] | None]:
+    """The reply, or why there is none; failed attempts are added to `attempts` and reported as they happen."""
     reply: Reply | None = None
     stop: tuple[StopReason, str] | None = None
     while reply is None and stop is None:
@@ -67,26 +85,15 @@ async def ask(loop: Loop, step: int, prompt: Prompt) -> tuple[Chat, tuple[StopRe
         if reply is None:
             attempt, stop = _failed(loop, step, attempts, error)
             charged = _charged(error, prompt)
-            attempts.append(attempt if charged is None else msgspec.structs.replace(attempt, input_tokens=charged))
+            attempts.append(attempt if charged is None else replace(attempt, input_tokens=charged))
+            loop.tracer.attempt_failed(step, len(attempts), attempts[-1])
             if charged is not None:
                 loop.spending.settle(None, charged)
             if stop is None:
                 stop = _reserve_again(loop, prompt)
             if stop is None and attempt.wait_s:
                 await loop.seams.clock.sleep(attempt.wait_s)
-    if reply is not None:
-        reply = loop.transcript.identified(loop.spending.counted(reply, prompt.estimated_tokens), step)
-        loop.spending.settle(reply, prompt.estimated_tokens)
-    chat = Chat(
-        kept=chat.kept,
-        new=chat.new,
-        digest=digest,
-        condensed=chat.condensed,
-        reply=reply,
-        attempts=tuple(attempts),
-    )
-    loop.tracer.chat_ended(step, chat)
-    return chat, stop
+    return reply, stop
 
 
 def clean(reply: Reply) -> Reply:

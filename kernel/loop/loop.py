@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
-from typing import Any, NoReturn
+from typing import Any
 
 from msgspec import Struct
 
@@ -99,17 +99,44 @@ class Loop:
         self._refusals = 0
         self._opened = 0
         self._answer: str | None = None
+        self._is_open = False
+        self._alive: tuple[str, ...] = ()
+        self.warnings: list[str] = []
 
     async def run(self) -> RunEnd:
-        """Run to the end. Raises only what is not ours to answer: cancellation, KeyboardInterrupt, SystemExit."""
+        """Run to the end. Raises only what is not ours to answer: cancellation, KeyboardInterrupt, SystemExit.
+
+        Wherever it is torn down, also while it closes, its trace is ended first, as `cancelled`.
+        """
         self._started_ns = self.seams.clock.now("run")
         self.tracer.run_started(self.head)
         self.transcript.begin(self.head)
+        torn: BaseException | None = None
+        stop: Stop = "cancelled", ""
         try:
-            stop = await self._rounds()
+            stop = await self._opened_rounds()
         except BaseException as error:
-            await self._cancelled(error)
-        return self._finish(stop, await self.seams.tools.close())
+            torn = error
+        for close in (self._close_model, self._close_tools):
+            try:
+                await close()
+            except BaseException as error:
+                torn = torn or error
+        if torn is None:
+            return self._finish(stop)
+        self._finish(("cancelled", "" if stop[0] == "cancelled" else f"while the run closed, after {stop[0]}"))
+        raise torn
+
+    async def _opened_rounds(self) -> Stop:
+        """All rounds, with the model open: a client that is a context manager keeps its connections for one run."""
+        model: Any = self.seams.model
+        if hasattr(model, "__aenter__"):
+            try:
+                await model.__aenter__()
+            except Exception as error:
+                return "model_error", f"the model could not be opened: {': '.join(describe(error))}"
+            self._is_open = True
+        return await self._rounds()
 
     async def _rounds(self) -> Stop:
         stop = self._before()
@@ -281,7 +308,22 @@ class Loop:
 
     # ---- the end
 
-    def _finish(self, stop: Stop, alive: tuple[str, ...]) -> RunEnd:
+    async def _close_model(self) -> None:
+        model: Any = self.seams.model
+        if self._is_open:
+            try:
+                await model.__aexit__(None, None, None)
+            except Exception as error:  # the run is over, and what it came to stands
+                self.warnings.append(f"the model could not be closed: {': '.join(describe(error))}")
+
+    async def _close_tools(self) -> None:
+        try:
+            self._alive = await self.seams.tools.close()
+        except BaseException:
+            self._alive = await self.seams.tools.close()  # they are closed: this says what of them is alive
+            raise
+
+    def _finish(self, stop: Stop) -> RunEnd:
         reason, detail = stop
         for late in self.seams.tools.late:
             self.tracer.late_result(late.step, late.position, late.tool, late.outcome)
@@ -295,16 +337,7 @@ class Loop:
             steps=self._opened,
             model_calls=self.spending.chats,
             tool_calls=self.dispatcher.calls,
-            alive=alive,
+            alive=self._alive,
         )
         self.tracer.run_ended(self.end)
         return self.end
-
-    async def _cancelled(self, error: BaseException) -> NoReturn:
-        """End the trace of a run that is torn down, then let the exception go on."""
-        alive: tuple[str, ...] = ()
-        try:
-            alive = await self.seams.tools.close()
-        finally:
-            self._finish(("cancelled", ""), alive)
-        raise error

@@ -126,21 +126,37 @@ class LiveTools:
         return self._step_ends_at
 
     async def close(self) -> tuple[str, ...]:
-        """End all tasks, threads and processes of the run; names the tools of which one could not be ended."""
-        loop = asyncio.get_running_loop()
-        ends_at = loop.time() + self._grace_s
+        """End all tasks, threads and processes of the run; names the tools of which one could not be ended.
+
+        Takes no longer than `grace_s`, so a cancellation waits for it; to close once more then waits no more.
+        """
         for _, started in () if self._is_closed else self._running.values():
             started.stop()
-        try:
-            await self._tasks.close()
-            while (pending := {*self._running, *self._workers.busy()}) and (left_s := ends_at - loop.time()) > 0:
-                await asyncio.wait(pending, timeout=left_s)
-        finally:
-            threads = self._workers.close()
-            self._tasks.abandon()
-            self._is_closed = True
+        cancelled = await self._all_ended(asyncio.get_running_loop().time() + self._grace_s)
+        threads = self._workers.close()
+        self._tasks.abandon()
+        self._is_closed = True
+        if cancelled is not None:
+            self._grace_s = 0.0
+            raise cancelled
         tasks = [place.tool.name for future, (place, _) in self._running.items() if isinstance(future, asyncio.Task)]
         return tuple(dict.fromkeys([*tasks, *threads]))
+
+    async def _all_ended(self, ends_at: float) -> asyncio.CancelledError | None:
+        """Wait until then for all that runs; a cancellation that came meanwhile."""
+        cancelled: asyncio.CancelledError | None = None
+        spare = self._tasks.close()
+        while True:
+            left_s = ends_at - asyncio.get_running_loop().time()
+            pending: set[asyncio.Future[Any]] = {task for task in spare if not task.done()}
+            if left_s > 0:
+                pending |= {*self._running, *self._workers.busy()}
+            if not pending:
+                return cancelled
+            try:
+                await asyncio.wait(pending, timeout=left_s if left_s > 0 else None)
+            except asyncio.CancelledError as error:
+                cancelled = cancelled or error
 
     # ---- starting
 

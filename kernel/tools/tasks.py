@@ -121,9 +121,9 @@ class Tasks:
         for carrier in self._carriers.values():
             carrier.is_abandoned = True
 
-    async def close(self) -> None:
-        """End the task that is kept."""
-        spare, self._spare = self._spare, None
-        if spare is not None:
-            spare[0].cancel()
-            await asyncio.wait([spare[0]])
+    def close(self) -> set[asyncio.Task[Any]]:
+        """Tell the task that is kept to end; what there is to wait for."""
+        if self._spare is None or self._spare[0].done():
+            return set()
+        self._spare[0].cancel()
+        return {self._spare[0]}

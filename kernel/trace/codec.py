@@ -11,11 +11,11 @@ from __future__ import annotations
 from kernel.trace.attributes import Problem
 from kernel.trace.decode import decode_run
 from kernel.trace.encode import (
+    attempt_event,
     call_attributes,
     call_end_attributes,
     chat_attributes,
     chat_end_attributes,
-    chat_events,
     encode_run,
     end_attributes,
     finish_span,
@@ -28,11 +28,11 @@ from kernel.trace.sealing import seal
 
 __all__ = [
     "Problem",
+    "attempt_event",
     "call_attributes",
     "call_end_attributes",
     "chat_attributes",
     "chat_end_attributes",
-    "chat_events",
     "decode_run",
     "encode_run",
     "end_attributes",

@@ -275,9 +275,6 @@ def _decode_chat(read: Reader, span: Span, head: RunHead, previous: Step | None)
         digest=read.text(sc.DIGEST),
         condensed=read.value(sc.CONDENSED, int) or 0,
     )
-    if span.end_ns is None:
-        return chat
-    read.sealed()
     attempts = []
     for event in span.events:
         if event.name == sc.ATTEMPT_EVENT:
@@ -288,6 +285,9 @@ def _decode_chat(read: Reader, span: Span, head: RunHead, previous: Step | None)
                 read.problem("unreadable", sc.ATTEMPT_EVENT, f"attempt {number} cannot be read: {error}")
     attempts.sort(key=lambda pair: pair[0])
     kept = tuple(attempt for _, attempt in attempts)
+    if span.end_ns is None:
+        return msgspec.structs.replace(chat, attempts=kept)
+    read.sealed()
     recorded = read.value(sc.ATTEMPTS, str)
     if recorded != (attempts_digest(kept) if kept else None):
         read.problem("changed", sc.ATTEMPTS, f"the events of failed attempts are not as recorded; {len(kept)} are here")

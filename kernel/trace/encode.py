@@ -191,16 +191,10 @@ def attempts_digest(attempts: tuple[Attempt, ...]) -> str:
     return f"{len(attempts)} {digest(compact_json(attempts))}"
 
 
-def chat_events(chat: Chat, time_ns: int) -> tuple[Event, ...]:
-    """One event a failed attempt, in order."""
-    return tuple(
-        Event(
-            name=sc.ATTEMPT_EVENT,
-            time_ns=time_ns,
-            attributes={sc.ATTEMPT_NUMBER: number, sc.ATTEMPT: compact_json(attempt)},
-        )
-        for number, attempt in enumerate(chat.attempts, 1)
-    )
+def attempt_event(number: int, attempt: Attempt, run_start_ns: int) -> Event:
+    """A failed attempt at a model call, on the span of the call."""
+    attributes: Attributes = {sc.ATTEMPT_NUMBER: number, sc.ATTEMPT: compact_json(attempt)}
+    return Event(name=sc.ATTEMPT_EVENT, time_ns=run_start_ns + attempt.elapsed_ns, attributes=attributes)
 
 
 def call_attributes(index: int, position: int, call: Call) -> Attributes:
@@ -272,8 +266,9 @@ def _encode_step(step: Step, marks: StepMarks, previous: Step | None, head: RunH
     if step.chat is not None and marks.chat is not None:
         attributes = chat_attributes(step.index, step.chat, head, previous)
         chat = _child(span, marks.chat, span_name(sc.CHAT, head.params.model), CLIENT, attributes)
+        attempts = enumerate(step.chat.attempts, 1)
+        chat.events = tuple([attempt_event(number, attempt, root.start_ns) for number, attempt in attempts])
         if marks.chat.end_ns is not None:
-            chat.events = chat_events(step.chat, marks.chat.end_ns)
             finish_span(chat, chat_end_attributes(step.chat), failed=step.chat.reply is None)
         yield chat
     for position, (record, mark) in enumerate(zip(step.calls, marks.calls, strict=True)):

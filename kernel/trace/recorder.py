@@ -13,15 +13,15 @@ from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 import msgspec
 
 from kernel.ambient import Parent, Token, attach, detach
-from kernel.record import READ_RANGE, Call, CallRecord, Chat, Mark, Reply, RequestDigest, RunEnd, RunHead, Step
+from kernel.record import READ_RANGE, Attempt, Call, CallRecord, Chat, Mark, Reply, RequestDigest, RunEnd, RunHead, Step
 from kernel.seams import Clock, Ids, Point
 from kernel.trace import semconv as sc
 from kernel.trace.codec import (
+    attempt_event,
     call_attributes,
     call_end_attributes,
     chat_attributes,
     chat_end_attributes,
-    chat_events,
     end_attributes,
     finish_span,
     head_attributes,
@@ -102,6 +102,7 @@ class Recorder:
         self._root: Span | None = None
         self._step: Span | None = None
         self._chat: Span | None = None
+        self._attempts: tuple[Attempt, ...] = ()
         self._calls: dict[int, Span] = {}
         self._reply: Reply | None = None
         self._records: dict[int, CallRecord] = {}
@@ -156,19 +157,23 @@ class Recorder:
         chat = msgspec.structs.replace(chat, digest=digest.extend(chat.kept, chat.new))
         attributes = chat_attributes(step, chat, head, self._previous)
         name = span_name(sc.CHAT, head.params.model)
+        self._attempts = ()
         self._chat = self._start(name, CLIENT, self._owned(self._step).span_id, attributes, "chat", step)
         return chat.digest
+
+    @_kept_from_the_run
+    def attempt_failed(self, step: int, number: int, attempt: Attempt) -> None:
+        masked = self._scrubber.attempt(attempt)
+        self._attempts = (*self._attempts, masked)
+        self._event(self._owned(self._chat), attempt_event(number, masked, self._owned(self._root).start_ns))
 
     @_kept_from_the_run
     def chat_ended(self, step: int, chat: Chat) -> None:
         span, self._clean = self._owned(self._chat), self._is_clean(chat)
         if not self._clean:
-            chat = self._scrubber.reply(chat)
+            chat = self._scrubber.reply(msgspec.structs.replace(chat, attempts=()))
+            chat = msgspec.structs.replace(chat, attempts=self._attempts)
         self._reply = chat.reply
-        start = self._owned(self._root).start_ns
-        span.events = chat_events(chat, start)
-        for event in span.events:
-            self._each("event", span, event)
         self._end(span, chat_end_attributes(chat), "chat_end", step, failed=chat.reply is None)
         self._chat = None
 
@@ -201,9 +206,7 @@ class Recorder:
     def late_result(self, step: int, position: int, tool: str, outcome: str) -> None:
         root = self._owned(self._root)
         attributes = {sc.STEP_INDEX: step, sc.POSITION: position, sc.TOOL_NAME: tool, sc.OUTCOME: outcome}
-        event = Event(name=sc.LATE_EVENT, time_ns=self._clock.now("run_end"), attributes=attributes)
-        root.events = (*root.events, event)
-        self._each("event", root, event)
+        self._event(root, Event(name=sc.LATE_EVENT, time_ns=self._clock.now("run_end"), attributes=attributes))
 
     def enter(self, step: int, position: int | None) -> Token | None:
         span = (self._chat or self._step) if position is None else self._calls.get(position)
@@ -277,6 +280,10 @@ class Recorder:
         span.end_ns = self._clock.now(point, step, position)
         finish_span(span, attributes, failed=failed)
         self._each("ended", span)
+
+    def _event(self, span: Span, event: Event) -> None:
+        span.events = (*span.events, event)
+        self._each("event", span, event)
 
     def _each(self, method: str, *values: Any) -> None:
         for sink in self._sinks:

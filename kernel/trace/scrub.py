@@ -116,6 +116,11 @@ class Scrubber:
             return masked
         return replace(masked, attempts=tuple([self._attempt(attempt) for attempt in masked.attempts]))
 
+    def attempt(self, attempt: Attempt) -> Attempt:
+        """A failed attempt at a model call."""
+        masked = self.record(attempt)
+        return masked if masked is attempt else self._attempt(masked)
+
     def _attempt(self, attempt: Attempt) -> Attempt:
         return replace(attempt, message=self._short(attempt.message, MAX_ATTEMPT_CHARS))
 

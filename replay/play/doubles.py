@@ -112,6 +112,7 @@ class RecordedTools:
         self.shown = fixed_calls(run)
         self.recorded = 0
         self.served = 0
+        self._is_closed = False
         for step in run.steps:
             for record in step.calls:
                 if ran(record) and step.decision is not None:
@@ -131,6 +132,11 @@ class RecordedTools:
         return Invocation(outcome=record.outcome, result=record.result, error=record.error, served_by=record.served_by)
 
     async def close(self) -> tuple[str, ...]:
+        """Where the recorded run was cancelled while it closed, after its last step, so is its replay."""
+        last = self._run.steps[-1] if self._run.steps else None
+        closed, self._is_closed = self._is_closed, True
+        if last is not None and last.budget is not None and not closed:
+            _cut_short(self._run)
         return self._run.end.alive if self._run.end is not None else ()
 
     def unused(self) -> list[CallRecord]:

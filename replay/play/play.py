@@ -243,6 +243,9 @@ class Digests(NullTracer):
         self.chat = msgspec.structs.replace(chat, digest=digest)
         return digest
 
+    def chat_ended(self, step: int, chat: Chat) -> None:
+        self.chat = chat
+
 
 def play_run(
     recorded: Run, today: tuple[RunHead, FinishCheck | None] | None, transcript: RecordedTranscript, tracer: Digests
@@ -302,8 +305,7 @@ def _with_open_step(steps: tuple[Step, ...], recorded: Run, tracer: Digests) -> 
     was = recorded.steps[index - 1]
     if was.decision is not None or was.chat is None:
         return steps
-    chat = msgspec.structs.replace(tracer.chat, reply=was.chat.reply, attempts=was.chat.attempts)
-    return (*steps, Step(index=index, chat=chat, calls=was.calls))
+    return (*steps, Step(index=index, chat=tracer.chat, calls=was.calls))
 
 
 def drive(work: Coroutine[Any, Any, T], *, allow_loop: bool = False) -> T:
