@@ -49,6 +49,7 @@ class Tracing:
     Args:
         directory: traces are written to `directory/YYYY-MM-DD/AGENT-TRACEID.trace.json`.
         file: or one file, for one run or conversation.
+        overwrite: replace the trace that `file` holds already, at the clean end of the new one.
         otlp: endpoint of a collector or of Jaeger, such as `http://localhost:4318`; spans are sent there as well.
         provider: an OpenTelemetry SDK `TracerProvider` that gets the same spans.
         metrics: GenAI metrics of the runs: True for the global OpenTelemetry meter provider, or a meter provider.
@@ -61,8 +62,8 @@ class Tracing:
         join: become part of the caller's OpenTelemetry trace where there is one; else the run's own span only links to
             the caller's.
 
-    A file that is there already is never written over, and what the user got wrong is a `ConfigError` before anything
-    runs. What goes wrong with the disk is not: the run is the same, and its result's `warnings` say what was lost.
+    A file that is there already is not written over unless `overwrite` says so, and what the user got wrong is a
+    `ConfigError` before anything runs. What goes wrong with the disk is not: the run is the same, and its result's `warnings` say what was lost.
     """
 
     def __init__(
@@ -70,6 +71,7 @@ class Tracing:
         *,
         directory: str | os.PathLike[str] | None = None,
         file: str | os.PathLike[str] | None = None,
+        overwrite: bool = False,
         otlp: str | None = None,
         provider: Any = None,
         metrics: Any = False,
@@ -85,8 +87,11 @@ class Tracing:
     ) -> None:
         if directory is not None and file is not None:
             raise ConfigError("tracing: give a directory or a file, not both")
+        if overwrite and file is None:
+            raise ConfigError("tracing: overwrite belongs to a file; in a directory each trace has a name of its own")
         self.directory = Path(directory) if directory is not None else None
         self.file = Path(file) if file is not None else None
+        self.overwrite = overwrite
         self.otlp = otlp
         self.provider = provider
         self.metrics = metrics
@@ -115,8 +120,13 @@ class Tracing:
         session = Session(
             self, [*([journal] if journal is not None else []), *sinks], trace_id, parent, caller, journal
         )
+        if journal is not None and journal.moved is not None:
+            session.lost(f"the journal of a run that was killed was there, and is kept as {journal.moved}")
         if lost is not None:
             session.lost(lost)
+            session.unkept = lost
+        elif journal is not None and journal.failure is not None:
+            session.unkept = f"{journal.path} cannot be written: {journal.failure.strerror or journal.failure}"
         if not single:
             session.open_conversation(head, clock, ids)
         return session
@@ -150,7 +160,7 @@ class Tracing:
             return None, None
         try:
             try:
-                return Journal(path, self.resource, fsync=self.fsync), None
+                return Journal(path, self.resource, fsync=self.fsync, overwrite=self.overwrite), None
             except FileExistsError:
                 if self.directory is None:
                     raise
@@ -228,6 +238,7 @@ class Session:
         self._clock: Clock | None = None
         self._lost: list[str] = []
         self._closed = False
+        self.unkept: str | None = None  # why there is no trace file where one was asked for
 
     @property
     def path(self) -> Path | None:

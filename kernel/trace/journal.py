@@ -9,9 +9,13 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
+from stat import S_ISREG
 
 from kernel.trace.otlp import (
+    DOCUMENT_MARK,
     encode_document,
     encode_ended,
     encode_event,
@@ -22,8 +26,14 @@ from kernel.trace.otlp import (
 )
 from kernel.trace.span import Event, Resource, Span
 
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
 SUFFIX = ".trace.json"
 JOURNAL_SUFFIX = ".trace.journal"
+_MARK = b'{"tracefirst":"journal",'
 
 
 class Journal:
@@ -31,13 +41,18 @@ class Journal:
 
     A disk that takes no more ends the journal, not the recording: the spans are kept, and `close` tries the final file.
 
+    With `overwrite` a trace file that is there at the start is replaced at a clean end; what is no trace file, or came
+    meanwhile, never is.
+
+    The writer holds a lock on its journal. One that is there without a lock is of a process that was killed: it is kept
+    under another name, `moved`.
+
     Raises:
-        FileExistsError: the final file or the journal is there already. Neither is ever written over: a journal is of a
-            run that goes on, or all there is of one that was killed.
+        FileExistsError: the final file, or the journal of a run that goes on, is there already. Neither is written over.
         OSError: the journal cannot be created.
     """
 
-    def __init__(self, final: Path, resource: Resource, *, fsync: bool = False) -> None:
+    def __init__(self, final: Path, resource: Resource, *, fsync: bool = False, overwrite: bool = False) -> None:
         self.final = final
         self.path = journal_of(final)
         self._resource = resource
@@ -45,16 +60,25 @@ class Journal:
         self._open: dict[str, tuple[Span, list[str]]] = {}
         self._done: dict[str, bytes] = {}
         self._failure: OSError | None = None
+        self.moved = move_dead(self.path)
         self._file: int | None = _create(self.path)
-        if final.exists():  # asked when the journal is ours, so that of two writers at once only one comes this far
+        self._before = _trace_file(final) if overwrite else None
+        if (
+            final.exists() and self._before is None
+        ):  # asked when the journal is ours, so that of two writers at once only one comes this far
             os.close(self._file)
             self.path.unlink()
             raise FileExistsError(errno.EEXIST, "the trace file exists", str(final))
         attributes, scope = encode_resource(resource)
-        head = b'{"tracefirst":"journal","version":1,"resource":%b,"scope":%b}\n' % (attributes, scope)
+        head = _MARK + b'"version":1,"resource":%b,"scope":%b}\n' % (attributes, scope)
         self._write(head)
         if fsync:
             _sync_folder(final.parent)
+
+    @property
+    def failure(self) -> OSError | None:
+        """Why the journal takes no more lines."""
+        return self._failure
 
     def started(self, span: Span) -> None:
         line, texts = encode_started(span)
@@ -89,22 +113,49 @@ class Journal:
         """Write the final file beside the journal, rename it into place, then remove the journal.
 
         Raises:
-            OSError: the final file cannot be written. The journal stays.
+            OSError: the final file cannot be written, or another one has appeared in its place. The journal stays.
         """
         if self._file is None:
             return
-        os.close(self._file)
-        self._file = None
+        file, self._file = self._file, None
+        try:
+            self._finish()
+        finally:
+            os.close(file)
+
+    def _finish(self) -> None:
         for span_id, (span, _) in self._open.items():
             self._done[span_id] = encode_for_review(span)
         try:
-            _replace(self.final, join_document(list(self._done.values()), self._resource), fsync=self._fsync)
+            data = join_document(list(self._done.values()), self._resource)
+            _write_file(self.final, data, fsync=self._fsync, put=self._put)
         except OSError as error:
             since = f", and the journal lacks what came after {self._failure}" if self._failure is not None else ""
             message = f"{error.strerror or error}{since}; what is there: {self.path}"
             raise OSError(error.errno, message, str(self.final)) from error
         self.path.unlink(missing_ok=True)
         self.path = self.final
+
+    def _put(self, temporary: Path, path: Path) -> None:
+        """Give the new file its name, in place of the one that was there at the start, if that may be replaced."""
+        if self._before is not None and _trace_file(path) == self._before:
+            os.replace(temporary, path)
+        else:
+            _put_new(temporary, path)
+
+
+def _trace_file(path: Path) -> tuple[int, ...] | None:
+    """Which trace file is there: its device, number, size and time of change. None where there is none."""
+    try:
+        file = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+    except OSError:
+        return None
+    try:
+        stat = os.fstat(file)
+        is_trace = S_ISREG(stat.st_mode) and os.read(file, len(DOCUMENT_MARK)) == DOCUMENT_MARK
+    finally:
+        os.close(file)
+    return (stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns) if is_trace else None
 
 
 def journal_of(final: Path) -> Path:
@@ -121,18 +172,66 @@ def _create(path: Path) -> int:
         except FileExistsError:
             raise NotADirectoryError(errno.ENOTDIR, "its folder is a file", str(path.parent)) from None
         try:
-            return os.open(path, flags, 0o600)
+            return _locked(os.open(path, flags, 0o600))
         except FileNotFoundError:
             continue
-    return os.open(path, flags, 0o600)
+    return _locked(os.open(path, flags, 0o600))
+
+
+def _locked(file: int) -> int:
+    """The open file, locked for as long as its process lives and keeps it open, where the system has such locks."""
+    if fcntl is not None:
+        with suppress(OSError):  # a file system without locks: the journal is then taken for one that goes on
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    return file
+
+
+def move_dead(journal: Path) -> Path | None:
+    """Move a journal aside whose writer is dead; where it is now, None where there is none such.
+
+    A service that was killed and starts again is not kept down by what its last run left, and nothing of that is lost.
+    """
+    if fcntl is None:
+        return None
+    try:
+        file = os.open(journal, os.O_RDONLY | os.O_NONBLOCK)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        stat = os.fstat(file)
+        digits = f"{stat.st_mtime_ns:x}"
+        aside = journal.with_name(f"{journal.name.removesuffix(JOURNAL_SUFFIX)}.killed-{digits}{JOURNAL_SUFFIX}")
+        is_ours = S_ISREG(stat.st_mode) and os.read(file, len(_MARK)) in (_MARK, b"")
+        if not is_ours or not os.path.samestat(stat, os.stat(journal)) or aside.exists():
+            return None
+        os.rename(journal, aside)
+    except OSError:
+        return None
+    finally:
+        os.close(file)
+    return aside
 
 
 def write_trace(path: Path, spans: list[Span], resource: Resource, *, fsync: bool = False) -> None:
     """Write a trace file by way of a temporary one: the old file or the new one is there, never half of one."""
-    _replace(path, encode_document(spans, resource), fsync=fsync)
+    _write_file(path, encode_document(spans, resource), fsync=fsync, put=os.replace)
 
 
-def _replace(path: Path, data: bytes, *, fsync: bool) -> None:
+def _put_new(temporary: Path, path: Path) -> None:
+    """Give a file its final name, where that is free. Raises `FileExistsError`: nothing is written over."""
+    try:
+        os.link(temporary, path)
+    except FileExistsError:
+        raise
+    except OSError:  # a file system without links: an empty file of ours holds the name until the real one takes it
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+        os.replace(temporary, path)
+    else:
+        temporary.unlink()
+
+
+def _write_file(path: Path, data: bytes, *, fsync: bool, put: Callable[[Path, Path], None]) -> None:
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with open(temporary, "wb") as file:
@@ -140,7 +239,7 @@ def _replace(path: Path, data: bytes, *, fsync: bool) -> None:
             if fsync:
                 file.flush()
                 os.fsync(file.fileno())
-        os.replace(temporary, path)
+        put(temporary, path)
         if fsync:
             _sync_folder(path.parent)
     except BaseException:

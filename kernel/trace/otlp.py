@@ -106,6 +106,10 @@ def encode_document(spans: Iterable[Span], resource: Resource) -> bytes:
     return join_document([encode_for_review(span) for span in spans], resource)
 
 
+DOCUMENT_MARK = b'{"resourceSpans":['
+"""How a trace file begins."""
+
+
 def join_document(spans: list[bytes], resource: Resource) -> bytes:
     """A document of spans that are laid out already."""
     return _document(resource, spans, _REVIEW)

@@ -38,7 +38,8 @@ def test_a_clean_end_leaves_the_file_and_no_journal(tmp_path: Path) -> None:
 
 
 def test_one_record_is_one_line_in_one_write(journal: bytes) -> None:
-    assert journal.endswith(b"\n") and len(journal.splitlines()) == journal.count(b"\n") == 1 + 2 * (1 + 3 + 3 + 2)
+    lines = 1 + 2 * (1 + 3 + 3 + 2) + 1  # a header, two a span, and one where a side effect begins
+    assert journal.endswith(b"\n") and len(journal.splitlines()) == journal.count(b"\n") == lines
 
 
 @given(st.data())
@@ -70,6 +71,85 @@ def test_two_runs_never_share_a_journal(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="is the journal of a run that goes on or was killed"):
         recorded(path)
     assert journal_of(path).read_bytes() == b"of another process\n" and not path.exists()
+
+
+def killed(path: Path) -> bytes:
+    """What is left of a run whose process was killed: no lock, and a journal without an end."""
+    made = Journal(path, Resource())
+    made.started(Span(trace_id="a" * 32, span_id="b" * 16, name="step", start_ns=1, attributes={"k": 1}))
+    os.close(made._file)
+    return journal_of(path).read_bytes()
+
+
+def test_the_journal_of_a_killed_run_keeps_no_service_down_and_is_kept(tmp_path: Path) -> None:
+    """A service that writes to one file starts again after each kill; every journal is there under a name of its own."""
+    path = tmp_path / "run.trace.json"
+    left = [killed(path), killed(path)]
+    result = Agent(tools=toolbox()).run_sync("task", llm=ScriptedModel([finish("done")]), trace=path)
+    assert result.ok and path.exists() and not journal_of(path).exists()
+    [warning] = result.warnings
+    kept = sorted(tmp_path.glob("run.killed-*.trace.journal"))
+    assert [one.read_bytes() for one in kept] == left and str(kept[1]) in warning
+
+
+def test_the_journal_of_a_run_that_goes_on_is_not_touched(tmp_path: Path) -> None:
+    path = tmp_path / "run.trace.json"
+    made = Journal(path, Resource())
+    with pytest.raises(ConfigError, match="is the journal of a run that goes on"):
+        recorded(path)
+    assert journal_of(path).exists() and not path.exists()
+    made.close()
+    assert path.exists()
+
+
+@pytest.mark.parametrize("links", [True, False])
+def test_a_file_that_appeared_meanwhile_is_not_written_over(
+    links: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also on a file system without links; what was recorded is in the journal, and the result says where."""
+    if not links:
+        monkeypatch.delattr("kernel.trace.journal.os.link")
+        monkeypatch.setattr("kernel.trace.journal.os.link", _no_links, raising=False)
+    path = tmp_path / "run.trace.json"
+
+    def model(prompt: str) -> str:
+        path.write_text("PRECIOUS")
+        return finish("done")
+
+    result = Agent().run_sync("task", llm=model, trace=path)
+    assert result.ok and path.read_text() == "PRECIOUS"
+    [warning] = result.warnings
+    assert str(journal_of(path)) in warning and result.trace_path == journal_of(path)
+    assert load(journal_of(path))[0].runs[0].run.end is not None
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["run.trace.journal", "run.trace.json"]
+    path.unlink()
+    assert Agent().run_sync("task", llm=lambda prompt: finish("again"), trace=path).ok
+    assert load(path)[0].runs[0].run.end is not None
+
+
+def test_with_overwrite_the_trace_of_the_run_before_is_replaced_and_nothing_else(tmp_path: Path) -> None:
+    path = tmp_path / "run.trace.json"
+    tracing = Tracing(file=path, overwrite=True)
+    first, second = (Agent().run_sync("task", llm=lambda prompt: finish("done"), trace=tracing) for _ in range(2))
+    assert first.trace_id != second.trace_id == load(path)[0].trace_id and second.warnings == ()
+
+    other = tmp_path / "other.trace.json"
+    Agent().run_sync("other", llm=lambda prompt: finish("x"), trace=other)
+
+    def meddles(prompt: str) -> str:
+        os.replace(other, path)
+        return finish("done")
+
+    third = Agent().run_sync("task", llm=meddles, trace=tracing)
+    assert load(path)[0].runs[0].run.head.task == "other" and third.trace_path == journal_of(path)
+    path.write_text("PRECIOUS")
+    with pytest.raises(ConfigError, match="is there already and is not written over"):
+        Agent().run_sync("task", llm=lambda prompt: finish("done"), trace=tracing)
+    assert path.read_text() == "PRECIOUS"
+
+
+def _no_links(*_: object) -> None:
+    raise OSError(errno.EPERM, "Operation not permitted")
 
 
 def test_only_the_owner_may_read_a_journal(tmp_path: Path) -> None:
