@@ -63,6 +63,8 @@ class Conversation:
             return await self._send(task)
         finally:
             self._busy = False
+            if self._closed:
+                self._finish()
 
     async def _send(self, task: str) -> RunResult:
         from kernel.tools import LiveTools
@@ -81,7 +83,12 @@ class Conversation:
         session = self._open_session(head)
         self._turn += 1  # not before: a turn that was refused has not been
         recorder = session.recorder(self._clock, self._ids) if session is not None else None
-        port: Tools = LiveTools(agent.ledger or MemoryLedger(), run_id=run_id, clock=self._clock)
+        port: Tools = LiveTools(
+            agent.ledger or MemoryLedger(),
+            run_id=run_id,
+            clock=self._clock,
+            on_effect=recorder.effect_begun if recorder is not None else None,
+        )
         loop = Loop(
             head,
             agent.toolbox(),
@@ -115,16 +122,30 @@ class Conversation:
         return self._session
 
     async def close(self) -> None:
-        """End the conversation: its trace gets its final form, and no further turn can be sent."""
+        """End the conversation: its trace gets its final form, and no further turn can be sent.
+
+        Raises:
+            ConfigError: a run is under way, whose end would be in no trace.
+        """
+        if self._busy:
+            raise ConfigError("this conversation is in the middle of a run: await or cancel it before you close")
         self._closed = True
-        if self._session is not None and not self._single:
-            self._session.close()
+        self._finish()
+
+    def _finish(self) -> None:
+        """Give the trace its final form, once."""
+        session, self._session = self._session, None
+        if session is not None and not self._single:
+            session.close()
 
     async def __aenter__(self) -> Conversation:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self.close()
+        """Close; where a run is under way in another task, no further turn can be sent, and the end of the run closes."""
+        self._closed = True
+        if not self._busy:
+            self._finish()
 
 
 _BEAT_S = 1.0

@@ -40,6 +40,7 @@ from kernel.record.run import (
 )
 from kernel.record.texts import CATALOGUES
 from kernel.record.transcript import messages_after
+from kernel.trace.decode import NOT_BEGUN
 
 # ---- runs without a network
 
@@ -291,6 +292,8 @@ heads = st.builds(
     turn=st.integers(1, 99),
     masked=few(texts),
     resumes=maybe_texts,
+    effects=st.none() | few(texts),
+    witnessed=few(texts),
     source=maybe_texts,
     absent=few(texts),
     masked_tokens=counts,
@@ -363,8 +366,17 @@ def _open_step(draw: st.DrawFn, index: int, head: RunHead, previous: Step | None
     if stage == "chat":
         return Step(index=index, chat=draw(_chat(head, previous, ended=False))), False, 0
     ended = draw(few(call_records.map(lambda r: msgspec.structs.replace(r, shown=None, artifact=None, fixed=False))))
-    begun = draw(few(call_values.map(lambda c: CallRecord(call=c, outcome="unknown_outcome"))))
+    begun = draw(few(st.builds(_open_call, call_values, st.booleans(), st.just(head))))
     return Step(index=index, chat=draw(_chat(head, previous)), calls=(*ended, *begun)), True, len(ended)
+
+
+def _open_call(call: Call, has_begun: bool, head: RunHead) -> CallRecord:
+    """A call in which the process died: only one with a side effect says whether that had begun."""
+    if not any(tool.name == call.name and tool.side_effect for tool in head.tools):
+        return CallRecord(call=call, outcome="unknown_outcome")
+    if has_begun:
+        return CallRecord(call=call, outcome="unknown_outcome", key="tf1-key")
+    return CallRecord(call=call, outcome="cancelled", error=NOT_BEGUN)
 
 
 @st.composite

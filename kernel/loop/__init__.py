@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from kernel.door import door
 
 if TYPE_CHECKING:
-    from kernel.loop.act import FORK, Confirm, ConfirmFailed
+    from kernel.loop.act import FORK, MASKED, Confirm, ConfirmFailed
     from kernel.loop.ask import DEADLINE
     from kernel.loop.evaluation import Rules, describe, evaluate
     from kernel.loop.limits import TokenCounter, estimate_tokens, message_tokens
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 else:
     __getattr__ = door(
         __name__,
-        act="Confirm ConfirmFailed FORK",
+        act="Confirm ConfirmFailed FORK MASKED",
         ask="DEADLINE",
         evaluation="Rules describe evaluate",
         limits="TokenCounter estimate_tokens message_tokens",

@@ -48,6 +48,8 @@ from kernel.tools import Tool, read_range
 Confirm = Callable[[str, dict[str, Any]], bool | Awaitable[bool]]
 _MAX_ERROR_CHARS = 2000
 FORK = "fork"
+MASKED = "masked"
+_DENIED_BY_PORT = {FORK: "tool.denied.fork", MASKED: "tool.denied.masked"}
 RUN_CANCELLED = "the run was cancelled during this call"
 _NAMES_SHOWN = 40
 
@@ -287,8 +289,8 @@ class Dispatcher:
             case "cancelled":
                 return say("tool.cancelled", name=name)
             case "denied":
-                forked = done.error is not None and done.error.type == FORK
-                return say("tool.denied.fork" if forked else "tool.conflict", name=name)
+                kind = "" if done.error is None else done.error.type
+                return say(_DENIED_BY_PORT.get(kind, "tool.conflict"), name=name)
             case _:
                 error = done.error or ToolFault(type=done.outcome, message="")
                 return say("tool.error", name=name, type=error.type, message=error.message[:_MAX_ERROR_CHARS])

@@ -120,7 +120,8 @@ class RunHead(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
     """Everything that decides how a run goes, known before its first step. `masked_tokens`: by how many tokens its messages
     were estimated larger than they are here, where secrets in them are masked. `model_params` are what the model would have
     sent for an agent that sets none, where that is another thing than `params`; `confirm_by_run` tells that `confirm` was
-    given for the run, not by the agent."""
+    given for the run, not by the agent. `effects`: the only tools whose side effects run in a fork; `witnessed`: keys of
+    side effects that were begun before this run went live, which its own steps repeat."""
 
     agent: str
     task: str
@@ -145,6 +146,8 @@ class RunHead(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
     turn: int = 1
     masked: tuple[str, ...] = ()
     resumes: str | None = None
+    effects: tuple[str, ...] | None = None
+    witnessed: tuple[str, ...] = ()
     source: str | None = None
     absent: tuple[str, ...] = ()
     masked_tokens: int = 0

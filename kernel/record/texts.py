@@ -84,6 +84,9 @@ _EN = {
         '[ToolError] "{name}" was not run: its estimated cost of {estimate} exceeds what is left ({left}) and was not approved.'
     ),
     "tool.denied.fork": '[ToolError] "{name}" has side effects, and this is a fork of a recorded run, so it was not run.',
+    "tool.denied.masked": (
+        '[ToolError] "{name}" was not run: its arguments hold a secret that was masked in the recording this run goes on from.'
+    ),
     "tool.denied.calls": '[ToolError] "{name}" was not run: it may be called {limit} times in a run, and was. Use what you have.',
     "tool.unknown_outcome": (
         '[ToolError] "{name}" was started before with these arguments and never finished. It is not known whether it took '
@@ -173,6 +176,7 @@ _ZH = {
     "tool.denied.confirm_failed": "[ToolError] “{name}”没有执行：请求批准时失败（{failure}）。",
     "tool.denied.cost": "[ToolError] “{name}”没有执行：估计费用 {estimate} 超过剩余额度（{left}），且没有得到批准。",
     "tool.denied.fork": "[ToolError] “{name}”有副作用，而本次运行是录制运行的分叉，因此没有执行。",
+    "tool.denied.masked": "[ToolError] “{name}”没有执行：参数中含有在所续录制中已被遮蔽的机密。",
     "tool.denied.calls": "[ToolError] “{name}”没有执行：一次运行中最多调用 {limit} 次，已经用完。请使用已有的信息。",
     "tool.unknown_outcome": (
         "[ToolError] “{name}”之前以同样的参数启动过，但没有完成。不知道是否已经生效，因此没有再次执行。请用只读工具检查。"

@@ -9,10 +9,18 @@ from kernel.door import door
 
 if TYPE_CHECKING:
     from kernel.stores.archive import Archive, SqliteArchive
-    from kernel.stores.ledger import Entry, Ledger, MemoryLedger, SqliteLedger, approval_binding, idempotency_key
+    from kernel.stores.ledger import (
+        Entry,
+        Ledger,
+        MemoryLedger,
+        SqliteLedger,
+        State,
+        approval_binding,
+        idempotency_key,
+    )
 else:
     __getattr__ = door(
         __name__,
         archive="Archive SqliteArchive",
-        ledger="Entry Ledger MemoryLedger SqliteLedger approval_binding idempotency_key",
+        ledger="Entry Ledger MemoryLedger SqliteLedger State approval_binding idempotency_key",
     )

@@ -28,6 +28,7 @@ from kernel.tools.registry import Tool
 from kernel.tools.tasks import Tasks
 from kernel.tools.workers import Workers
 
+OnEffect = Callable[[int, int, Call, str], None]
 _PLAIN = frozenset({str, int, float, bool, type(None)})
 
 
@@ -69,15 +70,25 @@ class LiveTools:
     Args:
         grace_s: how long a call that was told to end is waited for; in `close`, all of them together.
         clock: where calls wait for their turn (`calls_per_second`).
+        on_effect: told step, position, call and key of each call with a side effect, right before its tool runs.
     """
 
     concurrent = True
     shown: Mapping[tuple[int, int], CallRecord] = {}
 
-    def __init__(self, ledger: Ledger | None = None, *, run_id: str, grace_s: float = 0.25, clock: Clock) -> None:
+    def __init__(
+        self,
+        ledger: Ledger | None = None,
+        *,
+        run_id: str,
+        grace_s: float = 0.25,
+        clock: Clock,
+        on_effect: OnEffect | None = None,
+    ) -> None:
         self.late: list[Late] = []
         self._grace_s = grace_s
         self._clock = clock
+        self._on_effect = on_effect
         self._workers = Workers()
         self._tasks = Tasks()
         self._booking = None if ledger is None else Booking(ledger, run_id=run_id, workers=self._workers)
@@ -105,13 +116,15 @@ class LiveTools:
         if tool.spec.calls_per_second and not await self._turn(tool, tool.spec.calls_per_second, ends_at):
             return _timed_out(tool, "its turn did not come while the run had time left, so it was not run")
         place = _Place(tool, step, position)
-        if self._booking is None or key is None or not tool.spec.side_effect:
+        if key is None or not tool.spec.side_effect:
             return await self._run(place, start, ends_at)
-        refused = await self._booking.begin(call, key)
+        refused = None if self._booking is None else await self._booking.begin(call, key)
         if refused is not None:
             return refused
+        if self._on_effect is not None:
+            self._on_effect(step, position, call, key)
         done = await self._run(place, start, ends_at)
-        unkept = await self._booking.finish(key, done)
+        unkept = None if self._booking is None else await self._booking.finish(key, done)
         if unkept is not None:
             self._note(place, "error", unkept)
         return done

@@ -44,6 +44,8 @@ from kernel.trace.encode import CONFIG_FIELDS, USAGE, attempts_digest
 from kernel.trace.genai import message_from_json, tool_from_json
 from kernel.trace.span import Span
 
+NOT_BEGUN = ToolFault(type="not_begun", message="the run was cut short before this call began")
+
 
 def decode_run(root: Span | None, spans: Iterable[Span]) -> tuple[Run, tuple[Problem, ...]]:
     """One run from its root (None where it is lost) and the other spans of the run, in any order."""
@@ -315,6 +317,16 @@ def _reply(read: Reader, data: dict[str, Any]) -> Reply:
     )
 
 
+def _open_call(read: Reader, span: Span, call: Call) -> CallRecord:
+    """A call that has no end. One with a side effect says whether that had begun; of any other nobody knows."""
+    if not read.value(sc.EFFECT, bool):
+        return CallRecord(call=call, outcome="unknown_outcome")
+    begun = next((event for event in span.events if event.name == sc.EFFECT_BEGUN), None)
+    if begun is None:
+        return CallRecord(call=call, outcome="cancelled", error=NOT_BEGUN)
+    return CallRecord(call=call, outcome="unknown_outcome", key=str(begun.attributes.get(sc.IDEMPOTENCY_KEY, "")))
+
+
 def _decode_call(read: Reader, span: Span) -> CallRecord:
     args: Any = read.json(sc.TOOL_ARGUMENTS, None, {}, lambda data: data)
     call = Call(
@@ -326,7 +338,7 @@ def _decode_call(read: Reader, span: Span) -> CallRecord:
             call, raw=more.raw, repaired=more.repaired, coerced=more.coerced, fault=more.fault
         )
     if span.end_ns is None:
-        return CallRecord(call=call, outcome="unknown_outcome")
+        return _open_call(read, span, call)
     read.sealed()
     result: Any = span.attributes.get(sc.TOOL_RESULT)
     if read.text(sc.RESULT_TYPE) == "json":

@@ -44,6 +44,8 @@ CONFIG_FIELDS = (
     "confirm",
     "masked",
     "resumes",
+    "effects",
+    "witnessed",
     "source",
     "absent",
     "masked_tokens",
@@ -197,8 +199,8 @@ def attempt_event(number: int, attempt: Attempt, run_start_ns: int) -> Event:
     return Event(name=sc.ATTEMPT_EVENT, time_ns=run_start_ns + attempt.elapsed_ns, attributes=attributes)
 
 
-def call_attributes(index: int, position: int, call: Call) -> Attributes:
-    """Attributes of `execute_tool` at its start."""
+def call_attributes(index: int, position: int, call: Call, *, effect: bool = False) -> Attributes:
+    """Attributes of `execute_tool` at its start; `effect`: its span will say when its side effect begins."""
     out: Attributes = {sc.OPERATION: sc.EXECUTE_TOOL, sc.STEP_INDEX: index, sc.POSITION: position}
     out[sc.TOOL_NAME] = call.name
     if call.id:
@@ -207,7 +209,19 @@ def call_attributes(index: int, position: int, call: Call) -> Attributes:
     if call.raw is not None or call.repaired or call.coerced or call.fault is not None:
         read = {"raw": call.raw, "repaired": call.repaired, "coerced": call.coerced, "fault": call.fault}
         out[sc.CALL_READ] = compact_json({k: v for k, v in read.items() if v or v == ""})
+    if effect:
+        out[sc.EFFECT] = True
     return out
+
+
+def effect_begun_event(key: str, time_ns: int) -> Event:
+    """The side effect of a call begins, on the span of the call."""
+    return Event(name=sc.EFFECT_BEGUN, time_ns=time_ns, attributes={sc.IDEMPOTENCY_KEY: key})
+
+
+def effects_of(head: RunHead) -> frozenset[str]:
+    """The tools of a run that have side effects."""
+    return frozenset([tool.name for tool in head.tools if tool.side_effect])
 
 
 def call_end_attributes(record: CallRecord) -> Attributes:
@@ -271,10 +285,15 @@ def _encode_step(step: Step, marks: StepMarks, previous: Step | None, head: RunH
         if marks.chat.end_ns is not None:
             finish_span(chat, chat_end_attributes(step.chat), failed=step.chat.reply is None)
         yield chat
+    effects = effects_of(head) if step.calls else frozenset()
     for position, (record, mark) in enumerate(zip(step.calls, marks.calls, strict=True)):
-        attributes = call_attributes(step.index, position, record.call)
+        is_open = mark.end_ns is None
+        told = record.call.name in effects and not (is_open and record.key is None and record.error is None)
+        attributes = call_attributes(step.index, position, record.call, effect=told)
         call = _child(span, mark, span_name(sc.EXECUTE_TOOL, record.call.name), INTERNAL, attributes)
-        if mark.end_ns is not None:
+        if told and is_open and record.key is not None:
+            call.events = (effect_begun_event(record.key, mark.start_ns),)
+        if not is_open:
             finish_span(call, call_end_attributes(record), failed=record.outcome not in ("ok", "duplicate"))
         yield call
 

@@ -22,6 +22,8 @@ from kernel.trace.codec import (
     call_end_attributes,
     chat_attributes,
     chat_end_attributes,
+    effect_begun_event,
+    effects_of,
     end_attributes,
     finish_span,
     head_attributes,
@@ -104,6 +106,8 @@ class Recorder:
         self._chat: Span | None = None
         self._attempts: tuple[Attempt, ...] = ()
         self._calls: dict[int, Span] = {}
+        self._effects: frozenset[str] = frozenset()
+        self._begun: dict[int, str] = {}
         self._reply: Reply | None = None
         self._records: dict[int, CallRecord] = {}
         self._previous: Step | None = None
@@ -115,6 +119,7 @@ class Recorder:
     @_kept_from_the_run
     def run_started(self, head: RunHead) -> None:
         head = self._head = self._scrubber.head(head)
+        self._effects = effects_of(head)
         if self.digest is None:
             self.digest = RequestDigest()
         self.digest.begin(head)
@@ -134,6 +139,7 @@ class Recorder:
     def step_started(self, step: int) -> None:
         self._reply = None
         self._records.clear()
+        self._begun.clear()
         self._step = self._start(
             sc.STEP, INTERNAL, self._owned(self._root).span_id, step_attributes(step), "step", step
         )
@@ -183,15 +189,26 @@ class Recorder:
             call = self._scrubber.asked(call)
         name = span_name(sc.EXECUTE_TOOL, call.name[:100])
         parent = self._owned(self._step).span_id
-        attributes = call_attributes(step, position, call)
+        attributes = call_attributes(step, position, call, effect=call.name in self._effects)
         self._calls[position] = self._start(name, INTERNAL, parent, attributes, "call", step, position)
+
+    @_kept_from_the_run
+    def effect_begun(self, step: int, position: int, call: Call, key: str) -> None:
+        self._begun[position] = key
+        self._scrubber.effect()
+        if not self._clean:
+            key = self._scrubber.call(CallRecord(call=call, outcome="ok", key=key), step, position).key or key
+        span = self._calls[position]
+        self._event(span, effect_begun_event(key, self._clock.now("call", step, position)))
 
     @_kept_from_the_run
     def call_ended(self, step: int, position: int, record: CallRecord) -> None:
         span = self._calls.pop(position)
-        masker, result = self._masker, record.result
+        masker, result, begun = self._masker, record.result, self._begun.get(position)
+        if record.key is None and begun is not None:  # the run is torn down in the middle of it
+            record = msgspec.structs.replace(record, key=begun)
         if masker is not None:
-            if record.key is not None:
+            if record.key is not None and begun is None:
                 self._scrubber.effect()
             plain = self._clean and record.error is None and type(result) is str and masker.mask_text(result) is result
             partial = record.call.name == READ_RANGE and self._scrubber.touched

@@ -114,6 +114,9 @@ ERROR_MESSAGE = "tracefirst.error.message"
 IDEMPOTENCY_KEY = "tracefirst.call.idempotency_key"
 APPROVAL = "tracefirst.call.approval"
 SERVED_BY = "tracefirst.call.served_by"
+EFFECT = "tracefirst.call.effect"
+"""On a call that has a side effect: its span says by the event `EFFECT_BEGUN` when that begins."""
+EFFECT_BEGUN = "tracefirst.call.effect_begun"
 LATE_EVENT = "tracefirst.late_result"
 
 # ours, on an exchange that was recorded at the wire

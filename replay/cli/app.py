@@ -216,7 +216,6 @@ def import_(**options: Any) -> int:
     metavar="STEP[.POSITION]=JSON",
     help="Another result for a recorded call; text that is no JSON is taken as it is.",
 )
-@click.option("--allow", multiple=True, metavar="TOOL", help="Let this tool with side effects run; others are denied.")
 def fork(**options: Any) -> int:
     """Play FILE up to a step, change something, and go on live. The original stays as it is.
 
@@ -226,7 +225,8 @@ def fork(**options: Any) -> int:
     replay fork run.trace.json --step 1 --agent app:agent --system @new-prompt.txt
 
     \b
-    Exit status: 0 the new run finished; 1 it was stopped; 2 it cannot be forked so; 3 FILE is unusable.
+    Exit status: 0 the new run finished; 1 it was stopped, or a side effect was not run; 2 it cannot be forked so, and
+    nothing was live; 3 FILE is unusable.
     """
     from replay.cli.going_on import fork_file
 
@@ -239,11 +239,16 @@ def fork(**options: Any) -> int:
 def resume(**options: Any) -> int:
     """Go on with a run that was cut short, from where its trace or journal ends.
 
-    \b
-    replay resume run.trace.journal --agent app:agent
+    What was done is not done again. A side effect that was begun and not ended is not run unless you --allow its tool.
+    Approvals are asked by the agent's own confirm, else on this terminal.
 
     \b
-    Exit status: 0 the run finished; 1 it was stopped; 2 it cannot be resumed; 3 FILE is unusable.
+    replay resume run.trace.journal --agent app:agent
+    replay resume run.trace.journal --agent app:agent --allow pay
+
+    \b
+    Exit status: 0 the run finished; 1 it was stopped, or a side effect was not run; 2 it cannot be resumed, and nothing
+    was live; 3 FILE is unusable.
     """
     from replay.cli.going_on import resume_file
 

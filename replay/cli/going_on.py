@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,17 +12,18 @@ import click
 
 from kernel.agent import Agent
 from kernel.errors import ConfigError
-from kernel.record import parse_json
+from kernel.loop import Confirm
+from kernel.record import canonical_json, parse_json
 from kernel.result import RunResult
 from kernel.trace import JOURNAL_SUFFIX, SUFFIX
 from replay.cli import output
 from replay.cli.agents import agent_for, load_agent, load_model
 from replay.cli.files import message_of, one_recording
 from replay.cli.status import DIFFERENT, SAME, UNUSABLE
-from replay.play import Recording
+from replay.play import Recording, withheld
 from replay.report import Paint, View, literal, run_lines, to_json
 
-GoOn = Callable[[Recording, Agent, Any, str], Coroutine[Any, Any, RunResult]]
+GoOn = Callable[[Recording, Agent, Any, str, Confirm | None], Coroutine[Any, Any, RunResult]]
 
 
 def fork_file(
@@ -45,18 +47,31 @@ def fork_file(
         system=_text(system, "--system"), task=_text(task, "--task"), results=_results(results), allow=tuple(allow)
     )
 
-    def go_on(recording: Recording, today: Agent, model: Any, trace: str) -> Coroutine[Any, Any, RunResult]:
-        return fork(recording, today, at_step=step, llm=model, change=change, trace=trace)
+    def go_on(
+        recording: Recording, today: Agent, model: Any, trace: str, confirm: Confirm | None
+    ) -> Coroutine[Any, Any, RunResult]:
+        return fork(recording, today, at_step=step, llm=model, change=change, confirm=confirm, trace=trace)
 
     return _run(file, agent, llm, output or _beside(file, f"fork{step}"), trace_id, form, go_on)
 
 
-def resume_file(*, file: str, agent: str, llm: str | None, output: str | None, trace_id: str | None, form: str) -> int:
+def resume_file(
+    *,
+    file: str,
+    agent: str,
+    llm: str | None,
+    output: str | None,
+    trace_id: str | None,
+    form: str,
+    allow: Sequence[str],
+) -> int:
     """`replay resume`."""
     from replay.play import resume
 
-    def go_on(recording: Recording, today: Agent, model: Any, trace: str) -> Coroutine[Any, Any, RunResult]:
-        return resume(recording, today, llm=model, trace=trace)
+    def go_on(
+        recording: Recording, today: Agent, model: Any, trace: str, confirm: Confirm | None
+    ) -> Coroutine[Any, Any, RunResult]:
+        return resume(recording, today, llm=model, allow=allow, confirm=confirm, trace=trace)
 
     return _run(file, agent, llm, output or _beside(file, "resumed"), trace_id, form, go_on)
 
@@ -76,9 +91,21 @@ def _run(file: str, agent: str, llm: str | None, target: str, trace_id: str | No
         raise click.UsageError(f"-o {target}: a trace file's name ends in {SUFFIX}.")
     if Path(target).exists():
         raise click.UsageError(f"{target} exists already; name another file with -o OUT.")
-    result = asyncio.run(go_on(recording, today, model, target))
+    result = asyncio.run(go_on(recording, today, model, target, _asked_here(recording, today)))
     _report(result, recording, file, form)
-    return SAME if result.ok else DIFFERENT
+    return SAME if result.ok and not withheld(result.steps) else DIFFERENT
+
+
+def _asked_here(recording: Recording, agent: Agent) -> Confirm | None:
+    """Asks on the terminal, where approvals were asked in the recording and the agent has no `confirm` of its own."""
+    recorded = any(run.run.head.confirm for run in recording.runs)
+    if agent.confirm is not None or not recorded or not sys.stdin.isatty():
+        return None
+
+    def confirm(name: str, args: dict[str, Any]) -> bool:
+        return click.confirm(f"run {literal(name)}({literal(canonical_json(args))})?", default=False, err=True)
+
+    return confirm
 
 
 def _report(result: RunResult, recording: Recording, file: str, form: str) -> None:
@@ -94,6 +121,7 @@ def _report(result: RunResult, recording: Recording, file: str, form: str) -> No
             "answer": result.answer,
             "steps": len(result.steps),
             "file": path,
+            "withheld": withheld(result.steps),
         }
         output.write(to_json(document))
         return
@@ -125,6 +153,8 @@ def _results(given: Sequence[str]) -> dict[tuple[int, int], Any]:
         step, _, position = place.partition(".")
         if not equals or not step.isdecimal() or not (position or "0").isdecimal():
             raise click.UsageError(f"--result {one}: write STEP=JSON, or STEP.POSITION=JSON for one of several calls.")
+        if (int(step), int(position or 0)) in results:
+            raise click.UsageError(f"--result {one}: this call is given another result already.")
         try:
             value = parse_json(text)
         except ValueError:

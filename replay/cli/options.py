@@ -66,6 +66,12 @@ def going_on(function: F) -> F:
     """Options of the verbs that go on live."""
     for option in (
         click.option("--trace", "trace_id", metavar="ID", help="The trace with this id, where FILE holds several."),
+        click.option(
+            "--allow",
+            multiple=True,
+            metavar="TOOL",
+            help="Let this tool with side effects run: in a fork, without an approval, or though it was begun before.",
+        ),
         click.option("-o", "--output", metavar="OUT", help="Where the new trace goes.  [default: beside FILE]"),
         click.option(
             "--llm", metavar="MODULE:OBJECT", help="The live model.  [default: OPENAI_BASE_URL, OPENAI_API_KEY, MODEL]"

@@ -16,7 +16,7 @@ from replay.report import View, arguments, contrast, line, literal, title
 _MOMENTARY = ("/elapsed_ns", "/id", "/key", "/token")
 """Where two live runs always differ: times, ids that providers make up, and what is derived from the run's own id."""
 
-_IDENTITY = ("run_id", "conversation_id", "turn", "masked", "resumes", "source", "absent")
+_IDENTITY = ("run_id", "conversation_id", "turn", "masked", "resumes", "witnessed", "source", "absent")
 _SHOWN_PER_STEP = 4
 
 

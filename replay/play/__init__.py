@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from replay.play.heads import Setting
     from replay.play.play import Digests, ReplayResult, play_run, replay, why_not_replayable
     from replay.play.recording import RecordedRun, Recording, is_own, own_recording
+    from replay.play.withholding import withheld
 else:
     __getattr__ = door(
         __name__,
@@ -27,4 +28,5 @@ else:
         heads="Setting",
         play="Digests ReplayResult play_run replay why_not_replayable",
         recording="RecordedRun Recording is_own own_recording",
+        withholding="withheld",
     )

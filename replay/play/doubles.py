@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Sequence
 from typing import Any, Literal, TypeVar
 
 from kernel.errors import ModelError
-from kernel.loop import DEADLINE, FORK, Confirm, ConfirmFailed, FinishContext, Transcript
+from kernel.loop import DEADLINE, FORK, MASKED, Confirm, ConfirmFailed, FinishContext, Transcript
 from kernel.record import (
     READ_RANGE,
     Approval,
@@ -162,7 +162,7 @@ def ran(record: CallRecord) -> bool:
     if record.served_by == "guard" or record.call.name == READ_RANGE:
         return False
     if record.outcome == "denied":
-        return record.error is not None and record.error.type in ("conflict", FORK)
+        return record.error is not None and record.error.type in ("conflict", FORK, MASKED)
     return record.outcome not in ("unknown_tool", "bad_args")
 
 

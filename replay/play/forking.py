@@ -2,44 +2,46 @@
 
 A fork is a new run: it has its own identity, and tools with side effects are denied unless they are allowed by name. A
 resume continues a run that was cut short under its old identity: what it finished is served from the trace, a side effect
-that was begun and not finished is found in the ledger and is not run again.
+that the trace shows begun and not ended is not run again unless its tool is allowed by name.
+
+Before anything is live, all that was asked for is checked, and the recorded steps are played once with doubles: what
+could not go on is refused while it costs nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Collection, Mapping, Sequence
-from typing import Any, Literal, TypeVar
+from collections.abc import Collection, Mapping
+from typing import Any
 
 import msgspec
 from msgspec import Struct
 
 from kernel.agent import Agent
-from kernel.errors import ConfigError, ModelError
-from kernel.loop import FORK, Confirm, Loop, Transcript
+from kernel.errors import ConfigError
+from kernel.loop import Confirm, Loop, Transcript
 from kernel.model import PromptFunction, as_model, described
-from kernel.record import (
-    Attempt,
-    Call,
-    CallRecord,
-    ModelParams,
-    Reply,
-    Request,
-    Run,
-    RunHead,
-    ToolFault,
-    canonical_json,
-    to_jsonable,
-)
+from kernel.record import Policy, Request, Run, RunHead
 from kernel.result import RunResult, result_of
-from kernel.seams import Clock, Ids, Invocation, Model, Point, RandomIds, Seams, SystemClock
-from kernel.stores import MemoryLedger
-from kernel.tools import LiveTools, Tool
-from kernel.trace import Link, semconv as sc
-from kernel.tracing import tracing_from
-from replay.play.doubles import Answers, RecordedClock, fixed_calls, ran
+from kernel.seams import Clock, Ids, Model, RandomIds, Seams, SystemClock, Tools
+from kernel.stores import Ledger, MemoryLedger
+from kernel.tools import LiveTools
+from kernel.trace import Link, Recorder, semconv as sc
+from kernel.tracing import Session, tracing_from
+from replay.play.doubles import ran
+from replay.play.prefix import (
+    PrefixClock,
+    PrefixConfirm,
+    PrefixModel,
+    PrefixTools,
+    prefix_finish_check,
+    refuse_masked,
+)
 from replay.play.recording import Recording
+from replay.play.rehearsal import rehearse
+from replay.play.withholding import withheld
+from replay.play.witness import WitnessLedger
 
-T = TypeVar("T")
+_STRICTNESS = ("read_only", "dry_run", "allowlist", "full")
 
 
 class Change(Struct, frozen=True, kw_only=True):
@@ -65,30 +67,30 @@ async def fork(
 ) -> RunResult:
     """Play steps before `at_step` from the recording, then go on live with `agent` and `llm`.
 
-    Side effects are denied unless named in `change.allow`.
+    Side effects are denied unless named in `change.allow`. `confirm`, else the agent's own, is asked before each; where
+    there is neither and the recording had one, what is not named is denied.
 
     Raises:
-        ConfigError: the recording has no such step, holds several runs, or its prefix does not play as recorded.
+        ConfigError: the recording has no such step or holds several runs; a result or tool that is named is not there;
+            its steps do not play as recorded with this agent; a masked secret would be sent; the trace cannot be kept.
+            Nothing was live.
     """
     run = _single(recording)
     if not 1 <= at_step <= len(run.steps) + 1:
         raise ConfigError(f"step {at_step} is not in the recording: it has steps 1 to {len(run.steps)}")
+    _check_results(change.results, run, at_step)
     ids = ids or RandomIds()
-    return await _go_on(
-        recording,
-        run,
-        agent,
-        steps=at_step - 1,
-        llm=llm,
+    going = _Going(
+        recording=recording,
+        prefix=Run(head=run.head, steps=run.steps[: at_step - 1], mark=run.mark),
+        agent=agent,
         change=change,
-        confirm=confirm,
-        trace=trace,
-        clock=clock or SystemClock(),
-        ids=ids,
-        run_id=ids.span_id() + ids.span_id(),
+        confirm=confirm or agent.confirm,
         allow=frozenset(change.allow),
-        resumes=None,
+        is_fork=True,
+        run_id=ids.span_id() + ids.span_id(),
     )
+    return await _go_on(going, as_model(llm), trace, clock or SystemClock(), ids)
 
 
 async def resume(
@@ -96,85 +98,111 @@ async def resume(
     agent: Agent,
     *,
     llm: Model | PromptFunction | None = None,
+    allow: Collection[str] = (),
     confirm: Confirm | None = None,
     trace: Any = None,
     clock: Clock | None = None,
     ids: Ids | None = None,
 ) -> RunResult:
-    """Go on with a run that was cut short, from where its trace ends. Give the agent the ledger of the first attempt.
+    """Go on with a run that was cut short, from where its trace ends.
+
+    What the trace shows done is not done again, and a side effect that it shows begun and not ended is `unknown_outcome`,
+    whatever the agent's ledger says, unless its tool is in `allow`. `confirm`, else the agent's own, is asked before each
+    further side effect; where there is neither and the recording had one, only tools in `allow` are run.
 
     Raises:
-        ConfigError: the run has ended already, or the recording holds several runs.
+        ConfigError: the run has ended already, or for a reason that `fork` has too. Nothing was live.
     """
     run = _single(recording)
     if run.end is not None and run.end.stop_reason != "cancelled":
         raise ConfigError(f"the run has ended ({run.end.stop_reason}); fork it instead, for example at step 1")
-    ended = all(step.decision is not None for step in run.steps)
-    if ended and agent.ledger is None and any(record.key for step in run.steps for record in step.calls):
-        raise ConfigError("the run had side effects: give the agent the ledger it ran with, Agent(ledger=...)")
-    return await _go_on(
-        recording,
-        run,
-        agent,
-        steps=len(run.steps),
-        llm=llm,
+    _check_witnessed(run)
+    going = _Going(
+        recording=recording,
+        prefix=Run(head=run.head, steps=run.steps, mark=run.mark),
+        agent=agent,
         change=Change(),
-        confirm=confirm,
-        trace=trace,
-        clock=clock or SystemClock(),
-        ids=ids or RandomIds(),
+        confirm=confirm or agent.confirm,
+        allow=frozenset(allow),
+        is_fork=False,
         run_id=run.head.run_id,
-        allow=None,
-        resumes=recording.trace_id,
     )
+    return await _go_on(going, as_model(llm), trace, clock or SystemClock(), ids or RandomIds())
 
 
-def _single(recording: Recording) -> Run:
-    if len(recording.runs) != 1:
-        raise ConfigError(f"the recording holds {len(recording.runs)} runs; only a single run can be forked or resumed")
-    return recording.runs[0].run
+class _Going(Struct, frozen=True, kw_only=True):
+    """What goes on: a prefix, and what holds from there. `prefix` has no end."""
+
+    recording: Recording
+    prefix: Run
+    agent: Agent
+    change: Change
+    confirm: Confirm | None
+    allow: frozenset[str]
+    is_fork: bool
+    run_id: str
+
+    @property
+    def effects(self) -> frozenset[str] | None:
+        """The only tools whose side effects may be run, None for all: a fork stays one when it is resumed."""
+        recorded = self.prefix.head.effects
+        if self.is_fork:
+            return self.allow
+        return None if recorded is None else frozenset(recorded) | self.allow
+
+    def tools(self, live: Tools) -> PrefixTools:
+        return PrefixTools(self.prefix, live, replaced=self.change.results, allow=self.allow, effects=self.effects)
+
+    def asks(self) -> PrefixConfirm | None:
+        if self.confirm is None and not self.prefix.head.confirm:
+            return None
+        return PrefixConfirm(self.prefix, self.confirm, self.allow)
+
+    def ledger(self) -> Ledger:
+        own = self.agent.ledger or MemoryLedger()
+        return own if self.is_fork else WitnessLedger(own, self.prefix, self.allow)
 
 
-async def _go_on(
-    recording: Recording,
-    run: Run,
-    agent: Agent,
-    *,
-    steps: int,
-    llm: Model | PromptFunction | None,
-    change: Change,
-    confirm: Confirm | None,
-    trace: Any,
-    clock: Clock,
-    ids: Ids,
-    run_id: str,
-    allow: frozenset[str] | None,
-    resumes: str | None,
-) -> RunResult:
-    live = as_model(llm)
-    prefix = Run(head=run.head, steps=run.steps[:steps], mark=run.mark)
-    asked = _confirm(prefix, confirm)
-    head = _head(run, agent, live, change, run_id, asked is not None, resumes)
-    switching = _Clock(prefix, clock)
-    port = _Tools(
-        prefix, LiveTools(agent.ledger or MemoryLedger(), run_id=run_id, clock=switching), change.results, allow
-    )
+async def _go_on(going: _Going, live: Model, trace: Any, clock: Clock, ids: Ids) -> RunResult:
+    recording, prefix, agent = going.recording, going.prefix, going.agent
+    _check_allow(going.allow, agent)
+    head, asks = _head(going, live), going.asks()
+    ended, keys = rehearse(prefix, head, agent, replaced=going.change.results, tools=going.tools)
+    keys |= set() if going.is_fork else _keys(prefix)
+    head = msgspec.structs.replace(head, witnessed=tuple(sorted(keys)))
+    if ended is not None and going.is_fork:
+        step = len(prefix.steps) + 1
+        raise ConfigError(f"nothing would be live: the run ends with {ended.stop_reason} before step {step}")
+    switching = PrefixClock(prefix, clock)
     tracing = tracing_from(trace)
     session = recorder = None
     trace_id = ids.trace_id()
     if tracing is not None:
         session = tracing.open(head, trace_id=trace_id, parent=None, clock=clock, ids=ids, single=True)
-        attributes = {sc.ORIGINAL_TRACE_ID: recording.trace_id}
-        link = Link(trace_id=recording.trace_id, span_id=run.mark.span_id, attributes=attributes)
-        links = (link,) if recording.trace_id and run.mark.span_id else ()
-        recorder = session.recorder(switching, ids, links=links, attributes=attributes)
+        if session.unkept is not None:
+            session.close()
+            raise ConfigError(f"nothing was run, because its trace could not be kept: {session.unkept}")
+        recorder = _recorder(session, recording, prefix, switching, ids)
+
+    def go_live(request: Request) -> None:
+        refuse_masked(request)  # again: a step that was torn may have run live tools since
+        switching.go_live()
+        if asks is not None:
+            asks.go_live()
+
+    tools = LiveTools(
+        going.ledger(),
+        run_id=going.run_id,
+        clock=switching,
+        on_effect=recorder.effect_begun if recorder is not None else None,
+    )
     loop = Loop(
         head,
         agent.toolbox(),
-        Seams(model=_Model(prefix, live, switching), tools=port, clock=switching, ids=ids),
+        Seams(model=PrefixModel(prefix, live, go_live), tools=going.tools(tools), clock=switching, ids=ids),
         Transcript(agent.count_tokens),
-        confirm=asked,
-        finish_check=agent.finish_check,
+        confirm=asks,
+        finish_check=prefix_finish_check(prefix, agent.finish_check),
         tracer=recorder,
         count=agent.count_tokens,
     )
@@ -183,154 +211,105 @@ async def _go_on(
     finally:
         if session is not None:
             session.close()
-    return result_of(head, loop.steps, end, trace_id, session)
+    warnings = [*loop.warnings, *withheld(loop.steps)]
+    return result_of(head, loop.steps, end, trace_id, session, warnings)
 
 
-def _head(
-    run: Run,
-    agent: Agent,
-    live: Model,
-    change: Change,
-    run_id: str,
-    confirm: bool,
-    resumes: str | None,
-) -> RunHead:
-    protocol, _, _ = described(live)
-    if protocol != run.head.protocol:
+def _recorder(session: Session, recording: Recording, prefix: Run, clock: Clock, ids: Ids) -> Recorder:
+    """The recorder of a run that is linked to the one it goes on from."""
+    attributes = {sc.ORIGINAL_TRACE_ID: recording.trace_id}
+    link = Link(trace_id=recording.trace_id, span_id=prefix.mark.span_id, attributes=attributes)
+    links = (link,) if recording.trace_id and prefix.mark.span_id else ()
+    return session.recorder(clock, ids, links=links, attributes=attributes)
+
+
+def _single(recording: Recording) -> Run:
+    if len(recording.runs) != 1:
+        raise ConfigError(f"the recording holds {len(recording.runs)} runs; only a single run can be forked or resumed")
+    return recording.runs[0].run
+
+
+def _keys(run: Run) -> set[str]:
+    """The keys of the side effects that a run shows begun."""
+    return {record.key for step in run.steps for record in step.calls if record.key is not None}
+
+
+def _check_witnessed(run: Run) -> None:
+    """A fork or resume first repeats what it goes on from. Where it was cut short in that, it knows too little."""
+    missing = set(run.head.witnessed) - _keys(run)
+    if missing:
         raise ConfigError(
-            f'the recording speaks the protocol "{run.head.protocol}" and the live model "{protocol}": '
+            f"this run was cut short while it repeated the recording that it goes on from: {len(missing)} side effects of "
+            "that are not in it. Nothing was live, so fork or resume that recording again"
+        )
+
+
+def _check_results(results: Mapping[tuple[int, int], Any], run: Run, at_step: int) -> None:
+    """Each replacement belongs to a call of the steps before the fork that had a result."""
+    for step, position in results:
+        where = f"result {step}.{position}"
+        if not 1 <= step < at_step:
+            before = f"steps 1 to {at_step - 1}" if at_step > 1 else "no step"
+            raise ConfigError(
+                f"{where}: only results before the fork can be replaced: {before}, for it is at {at_step}"
+            )
+        calls = run.steps[step - 1].calls
+        if not 0 <= position < len(calls):
+            there = ", ".join(f"{step}.{i} {record.call.name}" for i, record in enumerate(calls)) or "no call"
+            raise ConfigError(f"{where}: the recording has no such call; step {step} has {there}")
+        if not ran(calls[position]):
+            record = calls[position]
+            raise ConfigError(f"{where}: {record.call.name} was not run there ({record.outcome}), so it has no result")
+
+
+def _check_allow(allow: Collection[str], agent: Agent) -> None:
+    """Each tool that is allowed is one of the agent's that has side effects."""
+    effects = [tool.name for tool in agent.tools if tool.spec.side_effect]
+    for name in allow:
+        if name not in effects:
+            known = ", ".join(effects) or "none"
+            raise ConfigError(f'allow "{name}": the agent has no such tool with side effects; it has {known}')
+
+
+def _head(going: _Going, live: Model) -> RunHead:
+    recorded, agent, change = going.prefix.head, going.agent, going.change
+    protocol, _, _ = described(live)
+    if protocol != recorded.protocol:
+        raise ConfigError(
+            f'the recording speaks the protocol "{recorded.protocol}" and the live model "{protocol}": '
             "give a model of the same protocol"
         )
     head = agent.head(
-        change.task if change.task is not None else run.head.task,
+        change.task if change.task is not None else recorded.task,
         live,
-        run_id=run_id,
-        turn=run.head.turn,
-        conversation_id=run.head.conversation_id,
-        confirm=confirm,
+        run_id=going.run_id,
+        turn=recorded.turn,
+        conversation_id=recorded.conversation_id,
+        confirm=going.confirm is not None or recorded.confirm,
+        confirm_by_run=going.confirm is None or going.confirm is not agent.confirm,
     )
     if change.system is not None:
         head = msgspec.structs.replace(head, system=change.system)
-    return msgspec.structs.replace(head, notes=run.head.notes, resumes=resumes)
+    effects = going.effects
+    return msgspec.structs.replace(
+        head,
+        notes=recorded.notes,
+        policy=stricter(recorded.policy, head.policy, going.allow),
+        effects=None if effects is None else tuple(sorted(effects)),
+        resumes=None if going.is_fork else going.recording.trace_id,
+    )
 
 
-class _Model:
-    """Recorded replies while there are any, then the live model."""
-
-    def __init__(self, prefix: Run, live: Model, clock: _Clock) -> None:
-        self.protocol: Literal["text", "tools"] = prefix.head.protocol
-        self.provider, self.name = live.provider, live.name
-        self.params: ModelParams | None = getattr(live, "params", None)
-        self._script: list[Attempt | Reply] = []
-        for step in prefix.steps:
-            if step.chat is not None:
-                self._script.extend(step.chat.attempts)
-                if step.chat.reply is not None:
-                    self._script.append(step.chat.reply)
-        self._script.reverse()
-        self._live, self._clock = live, clock
-
-    async def complete(self, request: Request) -> Reply:
-        if not self._script:
-            self._clock.go_live()
-            return await self._live.complete(request)
-        item = self._script.pop()
-        if isinstance(item, Reply):
-            return item
-        raise ModelError(
-            item.message,
-            kind=item.kind,
-            status=item.status,
-            retry_after_s=item.retry_after_s,
-            retryable=item.retryable,
-        )
-
-
-class _Tools:
-    """Recorded results of the prefix, by (step, position); everything else is run."""
-
-    def __init__(
-        self, prefix: Run, live: LiveTools, replaced: Mapping[tuple[int, int], Any], allow: frozenset[str] | None
-    ) -> None:
-        self._live = live
-        self._allow = allow
-        self._replaced = replaced
-        self._records: dict[tuple[int, int], CallRecord] = {}
-        for step in prefix.steps:
-            for position, record in enumerate(step.calls):
-                if ran(record) and record.outcome not in ("unknown_outcome", "cancelled"):
-                    self._records[step.index, position] = record
-        self._last = len(prefix.steps)
-        self.shown = fixed_calls(prefix)
-
-    @property
-    def concurrent(self) -> bool:
-        return True
-
-    @property
-    def late(self) -> Sequence[Any]:
-        return self._live.late
-
-    async def invoke(
-        self, tool: Tool, call: Call, *, step: int, position: int, key: str | None, left_s: float | None
-    ) -> Invocation:
-        place = step, position
-        if place in self._replaced:
-            return Invocation(outcome="ok", result=to_jsonable(self._replaced[place]))
-        record = self._records.get(place)
-        if record is None:
-            if tool.spec.side_effect and self._allow is not None and call.name not in self._allow:
-                return Invocation(outcome="denied", error=ToolFault(type=FORK, message="side effect in a fork"))
-            return await self._live.invoke(tool, call, step=step, position=position, key=key, left_s=left_s)
-        if (record.call.name, canonical_json(record.call.args)) != (call.name, canonical_json(call.args)):
-            raise ConfigError(
-                f"step {step} now calls {call.name}({canonical_json(call.args)}), the recording has "
-                f"{record.call.name}({canonical_json(record.call.args)}): fork at step {step} or before"
-            )
-        return Invocation(outcome=record.outcome, result=record.result, error=record.error, served_by=record.served_by)
-
-    async def close(self) -> tuple[str, ...]:
-        return await self._live.close()
-
-
-class _Clock:
-    """The recorded readings of the prefix, then the live clock, set back so that the run's time is continuous."""
-
-    def __init__(self, prefix: Run, live: Clock) -> None:
-        self._recorded = RecordedClock(prefix)
-        self._live = live
-        self._offset: int | None = None
-        self._last = 0
-
-    def go_live(self) -> None:
-        if self._offset is None:
-            self._offset = self._last - self._live.now("step")
-
-    def now(self, point: Point, step: int = 0, position: int = 0) -> int:
-        if self._offset is not None:
-            self._last = self._live.now(point, step, position) + self._offset
-        else:
-            self._last = max(self._last, self._recorded.now(point, step, position))
-        return self._last
-
-    async def sleep(self, seconds: float) -> None:
-        if self._offset is not None:
-            await self._live.sleep(seconds)
-
-    async def within(self, seconds: float | None, awaitable: Awaitable[T]) -> T:
-        return await self._live.within(seconds, awaitable)
-
-
-def _confirm(prefix: Run, live: Confirm | None) -> Confirm | None:
-    """Recorded answers for the calls of the prefix, each once; then the live `confirm`. An unanswered call is denied."""
-    answers = Answers(prefix)
-    if live is None and not answers:
-        return None
-
-    def confirm(name: str, args: dict[str, Any]) -> Any:
-        answer = answers.take(name, args)
-        if answer is not None:
-            return answer
-        return live(name, args) if live is not None else False
-
-    return confirm
+def stricter(recorded: Policy, today: Policy, allow: Collection[str]) -> Policy:
+    """The policy that allows what both allow; of the recorded one, `allow` lifts what it names."""
+    then, now = _STRICTNESS.index(recorded.mode), _STRICTNESS.index(today.mode)
+    if now < _STRICTNESS.index("allowlist"):  # today nothing with an effect runs at all
+        return today if now <= then else recorded
+    if recorded.mode == "full":
+        return today
+    names = {*allow, *(recorded.allow if recorded.mode == "allowlist" else ())}
+    if today.mode == "allowlist":
+        names &= set(today.allow)
+    if recorded.mode != "allowlist" and not names:
+        return recorded
+    return Policy(mode="allowlist", allow=tuple(sorted(names)), source="recording")

@@ -18,7 +18,7 @@ import pytest
 
 from kernel import Agent, Budget, FinishContext, Ledger, MemoryLedger, ModelError, Reply, SqliteLedger, ToolRegistry
 from kernel.testing import CountingClock, CountingIds, ScriptedModel
-from replay import load, replay
+from replay import load, replay, resume
 from tests.helpers import act, finish
 
 FAILED = ModelError("503", kind="server", status=503)
@@ -265,3 +265,34 @@ def test_a_run_cancelled_at_each_await_ends_its_trace_and_replays_as_itself(
     for thread in set(threading.enumerate()) - threads:
         thread.join(10)
         assert not thread.is_alive()
+
+
+AGAIN: dict[str, list[Any]] = {
+    "text": [act("pay", order=1), act("pay", order=13), act("send", text="hello"), *TEXT[-2:]],
+    "together": [[("pay", '{"order": 2}')], [("send", '{"text": "two"}')], [("pay", '{"order": 13}')], *TOGETHER[-2:]],
+}
+
+
+@pytest.mark.parametrize(("script", "way"), [("text", "suspension"), ("together", "suspension"), ("together", "turn")])
+def test_cancelled_at_each_await_and_resumed_nothing_is_done_twice_or_unapproved(
+    script: str, way: str, tmp_path: Path
+) -> None:
+    """The model asks for every effect again; all that is known of the first run is its trace."""
+    at, cancelled = 1, True
+    while cancelled:
+        folder = tmp_path / str(at)
+        folder.mkdir()
+        scene = Scene(folder, LEDGERS["none"])
+        path = folder / "run.trace.json"
+        cancelled = WAYS[way](scene, scene.run(*SCRIPTS[script], path), at, 1)
+        if cancelled:
+            model = Client(AGAIN[script], protocol=SCRIPTS[script][1])
+            again = folder / "again.trace.json"
+            result = asyncio.run(resume(load(path)[0], scene.agent, llm=model, trace=again))
+            assert result.stop_reason == "finish"
+            assert len(scene.effects) == len(set(scene.effects)) and "pay 13" not in scene.effects
+            approved = {f"{name} {next(iter(args.values()))}" for name, args in scene.asked}
+            assert set(scene.effects) <= approved
+            assert replay(load(again)[0]).verdict == "same"
+        at += 1
+    assert at > 15

@@ -123,7 +123,7 @@ agent        errors record tools model loop seams conversation result; types: st
 testing      model seams
 
 readers      errors record trace
-play         errors record stores tools model loop seams trace agent result tracing readers
+play         errors record masking stores tools model loop seams trace agent result tracing readers
 importers    errors record parse masking loop trace version play readers
 loading      errors record masking play readers importers
 report       errors record seams trace export version play readers
@@ -131,7 +131,7 @@ explain      errors record masking trace play readers report
 wire         errors record masking seams trace tracing model play readers report
 suite        errors record masking agent play report loading wire
 plugin       suite; types: play wire
-cli          errors record masking trace tracing agent result version play readers importers loading report explain wire
+cli          errors record masking loop trace tracing agent result version play readers importers loading report explain wire
 """
 """Which rooms each room may import, read from the bottom up: all that a line names stands above it, but for `types`.
 
