@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from kernel.trace.attributes import Reader
     from kernel.trace.codec import Problem, decode_run, encode_run, finish_span, seal, span_name
     from kernel.trace.genai import tool_from_json
-    from kernel.trace.journal import JOURNAL_SUFFIX, SUFFIX, Journal, write_trace
+    from kernel.trace.journal import JOURNAL_SUFFIX, SUFFIX, Journal, claimed, write_trace
     from kernel.trace.otlp import encode_line, encode_resource, encode_span
     from kernel.trace.otlp_json import (
         DocumentJson,
@@ -50,7 +50,7 @@ else:
         attributes="Reader",
         codec="Problem decode_run encode_run finish_span seal span_name",
         genai="tool_from_json",
-        journal="JOURNAL_SUFFIX Journal SUFFIX write_trace",
+        journal="JOURNAL_SUFFIX Journal SUFFIX claimed write_trace",
         otlp="encode_line encode_resource encode_span",
         otlp_json="""
             DocumentJson EventJson ResourceJson ScopeJson SpanJson decode_span read_base64 read_id to_event

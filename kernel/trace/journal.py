@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from stat import S_ISREG
 
@@ -184,6 +184,31 @@ def _locked(file: int) -> int:
         with suppress(OSError):  # a file system without locks: the journal is then taken for one that goes on
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     return file
+
+
+@contextmanager
+def claimed(path: Path) -> Iterator[None]:
+    """Hold the lock of a journal or trace file. A file that is not there, or cannot be locked, is no reason to stop.
+
+    Raises:
+        BlockingIOError: another holds it: the run of this journal goes on, or is being resumed.
+    """
+    try:
+        file = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+    except OSError:
+        yield
+        return
+    try:
+        if fcntl is not None:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise
+            except OSError:  # a file system without locks
+                pass
+        yield
+    finally:
+        os.close(file)
 
 
 def move_dead(journal: Path) -> Path | None:

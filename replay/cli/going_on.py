@@ -103,7 +103,10 @@ def _asked_here(recording: Recording, agent: Agent) -> Confirm | None:
         return None
 
     def confirm(name: str, args: dict[str, Any]) -> bool:
-        return click.confirm(f"run {literal(name)}({literal(canonical_json(args))})?", default=False, err=True)
+        try:
+            return click.confirm(f"run {literal(name)}({literal(canonical_json(args))})?", default=False, err=True)
+        except click.Abort:  # Ctrl-C, or the end of the input: no answer to this one call, but the end of the run
+            raise KeyboardInterrupt from None
 
     return confirm
 

@@ -11,6 +11,7 @@ could not go on is refused while it costs nothing.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -25,7 +26,7 @@ from kernel.result import RunResult, result_of
 from kernel.seams import Clock, Ids, Model, RandomIds, Seams, SystemClock, Tools
 from kernel.stores import Ledger, MemoryLedger
 from kernel.tools import LiveTools
-from kernel.trace import Link, Recorder, semconv as sc
+from kernel.trace import Link, Recorder, claimed, semconv as sc
 from kernel.tracing import Session, tracing_from
 from replay.play.doubles import ran
 from replay.play.prefix import (
@@ -127,7 +128,13 @@ async def resume(
         is_fork=False,
         run_id=run.head.run_id,
     )
-    return await _go_on(going, as_model(llm), trace, clock or SystemClock(), ids or RandomIds())
+    try:
+        with claimed(Path(recording.file)):
+            return await _go_on(going, as_model(llm), trace, clock or SystemClock(), ids or RandomIds())
+    except BlockingIOError:
+        raise ConfigError(
+            f"{recording.file}: its run goes on, or is being resumed, in another process: wait for that, or end it"
+        ) from None
 
 
 class _Going(Struct, frozen=True, kw_only=True):
@@ -165,7 +172,7 @@ class _Going(Struct, frozen=True, kw_only=True):
 
 async def _go_on(going: _Going, live: Model, trace: Any, clock: Clock, ids: Ids) -> RunResult:
     recording, prefix, agent = going.recording, going.prefix, going.agent
-    _check_allow(going.allow, agent)
+    _check_allow(going)
     head, asks = _head(going, live), going.asks()
     ended, keys = rehearse(prefix, head, agent, replaced=going.change.results, tools=going.tools)
     keys |= set() if going.is_fork else _keys(prefix)
@@ -181,7 +188,9 @@ async def _go_on(going: _Going, live: Model, trace: Any, clock: Clock, ids: Ids)
         session = tracing.open(head, trace_id=trace_id, parent=None, clock=clock, ids=ids, single=True)
         if session.unkept is not None:
             session.close()
-            raise ConfigError(f"nothing was run, because its trace could not be kept: {session.unkept}")
+            raise ConfigError(
+                f"nothing was run, because its trace could not be kept: {session.unkept}; give another file"
+            )
         recorder = _recorder(session, recording, prefix, switching, ids)
 
     def go_live(request: Request) -> None:
@@ -262,10 +271,11 @@ def _check_results(results: Mapping[tuple[int, int], Any], run: Run, at_step: in
             raise ConfigError(f"{where}: {record.call.name} was not run there ({record.outcome}), so it has no result")
 
 
-def _check_allow(allow: Collection[str], agent: Agent) -> None:
-    """Each tool that is allowed is one of the agent's that has side effects."""
-    effects = [tool.name for tool in agent.tools if tool.spec.side_effect]
-    for name in allow:
+def _check_allow(going: _Going) -> None:
+    """Each tool that is allowed is one of the agent's that has side effects, today or as recorded."""
+    recorded = {tool.name for tool in going.prefix.head.tools if tool.side_effect}
+    effects = [tool.name for tool in going.agent.tools if tool.spec.side_effect or tool.name in recorded]
+    for name in going.allow:
         if name not in effects:
             known = ", ".join(effects) or "none"
             raise ConfigError(f'allow "{name}": the agent has no such tool with side effects; it has {known}')

@@ -123,10 +123,12 @@ class PrefixTools:
         self._effects = effects
         self._served: dict[Place, CallRecord] = {}
         self._begun: set[Place] = set()
+        effects_then = {tool.name for tool in prefix.head.tools if tool.side_effect}
         for step in prefix.steps:
             for position, record in enumerate(step.calls):
                 if is_torn(prefix, step.index) and has_begun(record):
-                    self._begun.add((step.index, position))
+                    if record.key is not None or record.call.name in effects_then:
+                        self._begun.add((step.index, position))
                 elif ran(record) and not (is_torn(prefix, step.index) and record.outcome == "cancelled"):
                     self._served[step.index, position] = record
         self.shown = fixed_calls(prefix)
@@ -161,12 +163,10 @@ class PrefixTools:
         """Why a live call is not run, if it is not."""
         if contains_placeholder(call.args):
             return _refusal("denied", MASKED, "the arguments hold the placeholder of a masked secret")
-        if not tool.spec.side_effect:
-            return None
-        if self._effects is not None and call.name not in self._effects:
-            return _refusal("denied", FORK, "side effect in a fork")
         if place in self._begun and call.name not in self._allow:
             return _refusal("unknown_outcome", "unknown_outcome", "the trace shows this call begun and not ended")
+        if tool.spec.side_effect and self._effects is not None and call.name not in self._effects:
+            return _refusal("denied", FORK, "side effect in a fork")
         return None
 
     async def close(self) -> tuple[str, ...]:

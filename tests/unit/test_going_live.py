@@ -200,6 +200,42 @@ def test_an_old_recording_that_does_not_say_when_effects_begin_is_taken_to_have_
     assert outcomes(shop.resume(recording, [finish("done")])) == ["unknown_outcome"] and shop.done == []
 
 
+def test_an_effect_that_had_begun_is_not_run_though_its_tool_is_said_to_have_none_today(tmp_path: Path) -> None:
+    shop = Shop(tmp_path)
+    recording = shop.run([PAY, finish("x")], cut="pay")
+    tools, ran = ToolRegistry(), []
+
+    @tools.tool
+    def pay(order: int) -> str:
+        """Pay an order."""
+        ran.append(order)
+        return "paid"
+
+    today = Agent(name="shop", tools=tools)
+    result = asyncio.run(resume(recording, today, llm=ScriptedModel([finish("x")]), trace=False))
+    assert ran == [] and outcomes(result) == ["unknown_outcome"]
+    again = resume(recording, today, llm=ScriptedModel([finish("x")]), trace=False, allow=["pay"])
+    assert outcomes(asyncio.run(again)) == ["ok"] and ran == [7]
+
+
+def test_a_run_that_goes_on_is_not_resumed_beside_it(tmp_path: Path) -> None:
+    """Two of one run would do everything twice: its journal is locked while it lives, and while it is resumed."""
+    shop = Shop(tmp_path)
+    refused: list[str] = []
+
+    @shop.agent.tools.tool
+    def meanwhile() -> str:
+        """Somebody resumes this run while it is at work."""
+        [alive] = load(journal_of(shop.path))
+        with pytest.raises(ConfigError) as error:
+            asyncio.run(resume(alive, shop.agent, llm=ScriptedModel([finish("x")]), trace=False))
+        refused.append(str(error.value))
+        return "seen"
+
+    shop.run([act("meanwhile"), finish("x")])
+    assert "its run goes on, or is being resumed, in another process" in refused[0]
+
+
 # ---- approvals
 
 
