@@ -111,11 +111,23 @@ class Tracing:
         return current_parent() if self.join else None
 
     def open(
-        self, head: RunHead, *, trace_id: str, parent: Parent | None, clock: Clock, ids: Ids, single: bool
+        self,
+        head: RunHead,
+        *,
+        trace_id: str,
+        parent: Parent | None,
+        clock: Clock,
+        ids: Ids,
+        single: bool,
+        hidden: bool = False,
     ) -> Session:
-        """Open the trace of a run or conversation. Raises `ConfigError` for what the user got wrong."""
+        """Open the trace of a run or conversation; a `hidden` one has no journal to be found before `Session.reveal`.
+
+        Raises:
+            ConfigError: what the user got wrong.
+        """
         sinks = self._copies()
-        journal, lost = self._journal(head.agent, trace_id, parent, clock)
+        journal, lost = self._journal(head.agent, trace_id, parent, clock, hidden)
         caller = parent if self.join else current_parent()
         session = Session(
             self, [*([journal] if journal is not None else []), *sinks], trace_id, parent, caller, journal
@@ -152,7 +164,7 @@ class Tracing:
         return list(unique.values())
 
     def _journal(
-        self, agent: str, trace_id: str, parent: Parent | None, clock: Clock
+        self, agent: str, trace_id: str, parent: Parent | None, clock: Clock, hidden: bool
     ) -> tuple[Journal | None, str | None]:
         """The trace file, or what is lost without it. Raises `ConfigError`."""
         path = self._path(agent, trace_id, parent, clock)
@@ -160,11 +172,12 @@ class Tracing:
             return None, None
         try:
             try:
-                return Journal(path, self.resource, fsync=self.fsync, overwrite=self.overwrite), None
+                overwrite = self.overwrite
+                return Journal(path, self.resource, fsync=self.fsync, overwrite=overwrite, hidden=hidden), None
             except FileExistsError:
                 if self.directory is None:
                     raise
-            return Journal(_another(path), self.resource, fsync=self.fsync), None
+            return Journal(_another(path), self.resource, fsync=self.fsync, hidden=hidden), None
         except FileExistsError as error:
             raise ConfigError(_exists(path, str(error.filename or path))) from None
         except OSError as error:
@@ -246,6 +259,11 @@ class Session:
         if self._journal is None:
             return None
         return self._journal.path if self._closed else self._journal.final
+
+    def reveal(self) -> None:
+        """The run does something from here on: what its journal says counts."""
+        if self._journal is not None:
+            self._journal.reveal()
 
     def open_conversation(self, head: RunHead, clock: Clock, ids: Ids) -> None:
         """Start the root span over the runs of a conversation."""

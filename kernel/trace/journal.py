@@ -44,6 +44,9 @@ class Journal:
     With `overwrite` a trace file that is there at the start is replaced at a clean end; what is no trace file, or came
     meanwhile, never is.
 
+    A `hidden` journal has no name to be found by until `reveal`: a run that goes on from a recording first repeats what it
+    goes on from, and a journal that is cut in the middle of that would know less than the recording.
+
     The writer holds a lock on its journal. One that is there without a lock is of a process that was killed: it is kept
     under another name, `moved`.
 
@@ -52,7 +55,9 @@ class Journal:
         OSError: the journal cannot be created.
     """
 
-    def __init__(self, final: Path, resource: Resource, *, fsync: bool = False, overwrite: bool = False) -> None:
+    def __init__(
+        self, final: Path, resource: Resource, *, fsync: bool = False, overwrite: bool = False, hidden: bool = False
+    ) -> None:
         self.final = final
         self.path = journal_of(final)
         self._resource = resource
@@ -61,14 +66,15 @@ class Journal:
         self._done: dict[str, bytes] = {}
         self._failure: OSError | None = None
         self.moved = move_dead(self.path)
-        self._file: int | None = _create(self.path)
+        self._hidden = self.path.with_name(f".{self.path.name}.{os.getpid()}.tmp") if hidden else None
+        self._file: int | None = _create(self._hidden or self.path)
         self._before = _trace_file(final) if overwrite else None
-        if (
-            final.exists() and self._before is None
-        ):  # asked when the journal is ours, so that of two writers at once only one comes this far
+        # asked when the journal is ours, so that of two writers at once only one comes this far
+        taken = final if final.exists() and self._before is None else self.path
+        if taken is final or (self._hidden is not None and self.path.exists()):
             os.close(self._file)
-            self.path.unlink()
-            raise FileExistsError(errno.EEXIST, "the trace file exists", str(final))
+            (self._hidden or self.path).unlink()
+            raise FileExistsError(errno.EEXIST, "the trace file exists", str(taken))
         attributes, scope = encode_resource(resource)
         head = _MARK + b'"version":1,"resource":%b,"scope":%b}\n' % (attributes, scope)
         self._write(head)
@@ -123,7 +129,18 @@ class Journal:
         finally:
             os.close(file)
 
+    def reveal(self) -> None:
+        """Give a hidden journal its name. Where that is taken by now, it keeps its own."""
+        hidden, self._hidden = self._hidden, None
+        if hidden is None:
+            return
+        try:
+            _put_new(hidden, self.path)
+        except OSError as error:
+            self._failure, self.path = self._failure or error, hidden
+
     def _finish(self) -> None:
+        self.reveal()
         for span_id, (span, _) in self._open.items():
             self._done[span_id] = encode_for_review(span)
         try:

@@ -30,6 +30,7 @@ from kernel.trace import Link, Recorder, claimed, semconv as sc
 from kernel.tracing import Session, tracing_from
 from replay.play.doubles import ran
 from replay.play.prefix import (
+    OnLive,
     PrefixClock,
     PrefixConfirm,
     PrefixModel,
@@ -157,13 +158,20 @@ class _Going(Struct, frozen=True, kw_only=True):
             return self.allow
         return None if recorded is None else frozenset(recorded) | self.allow
 
-    def tools(self, live: Tools) -> PrefixTools:
-        return PrefixTools(self.prefix, live, replaced=self.change.results, allow=self.allow, effects=self.effects)
+    def tools(self, live: Tools, on_live: OnLive) -> PrefixTools:
+        return PrefixTools(
+            self.prefix,
+            live,
+            replaced=self.change.results,
+            allow=self.allow,
+            effects=self.effects,
+            on_live=on_live,
+        )
 
-    def asks(self) -> PrefixConfirm | None:
+    def asks(self, on_live: OnLive) -> PrefixConfirm | None:
         if self.confirm is None and not self.prefix.head.confirm:
             return None
-        return PrefixConfirm(self.prefix, self.confirm, self.allow)
+        return PrefixConfirm(self.prefix, self.confirm, self.allow, on_live)
 
     def ledger(self) -> Ledger:
         own = self.agent.ledger or MemoryLedger()
@@ -173,7 +181,7 @@ class _Going(Struct, frozen=True, kw_only=True):
 async def _go_on(going: _Going, live: Model, trace: Any, clock: Clock, ids: Ids) -> RunResult:
     recording, prefix, agent = going.recording, going.prefix, going.agent
     _check_allow(going)
-    head, asks = _head(going, live), going.asks()
+    head = _head(going, live)
     ended, keys = rehearse(prefix, head, agent, replaced=going.change.results, tools=going.tools)
     keys |= set() if going.is_fork else _keys(prefix)
     head = msgspec.structs.replace(head, witnessed=tuple(sorted(keys)))
@@ -185,7 +193,7 @@ async def _go_on(going: _Going, live: Model, trace: Any, clock: Clock, ids: Ids)
     session = recorder = None
     trace_id = ids.trace_id()
     if tracing is not None:
-        session = tracing.open(head, trace_id=trace_id, parent=None, clock=clock, ids=ids, single=True)
+        session = tracing.open(head, trace_id=trace_id, parent=None, clock=clock, ids=ids, single=True, hidden=True)
         if session.unkept is not None:
             session.close()
             raise ConfigError(
@@ -193,8 +201,15 @@ async def _go_on(going: _Going, live: Model, trace: Any, clock: Clock, ids: Ids)
             )
         recorder = _recorder(session, recording, prefix, switching, ids)
 
-    def go_live(request: Request) -> None:
+    def on_live() -> None:
+        if session is not None:
+            session.reveal()
+
+    asks = going.asks(on_live)
+
+    def on_model(request: Request) -> None:
         refuse_masked(request)  # again: a step that was torn may have run live tools since
+        on_live()
         switching.go_live()
         if asks is not None:
             asks.go_live()
@@ -208,7 +223,7 @@ async def _go_on(going: _Going, live: Model, trace: Any, clock: Clock, ids: Ids)
     loop = Loop(
         head,
         agent.toolbox(),
-        Seams(model=PrefixModel(prefix, live, go_live), tools=going.tools(tools), clock=switching, ids=ids),
+        Seams(model=PrefixModel(prefix, live, on_model), tools=going.tools(tools, on_live), clock=switching, ids=ids),
         Transcript(agent.count_tokens),
         confirm=asks,
         finish_check=prefix_finish_check(prefix, agent.finish_check),

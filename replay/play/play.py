@@ -305,7 +305,8 @@ def _with_open_step(steps: tuple[Step, ...], recorded: Run, tracer: Digests) -> 
     was = recorded.steps[index - 1]
     if was.decision is not None or was.chat is None:
         return steps
-    return (*steps, Step(index=index, chat=tracer.chat, calls=was.calls))
+    chat = msgspec.structs.replace(tracer.chat, reply=was.chat.reply)  # as it was served, before it was counted
+    return (*steps, Step(index=index, chat=chat, calls=was.calls))
 
 
 def drive(work: Coroutine[Any, Any, T], *, allow_loop: bool = False) -> T:

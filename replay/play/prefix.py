@@ -31,6 +31,7 @@ from replay.play.doubles import RecordedClock, fixed_calls, ran
 
 T = TypeVar("T")
 Place = tuple[int, int]
+OnLive = Callable[[], None]
 NOBODY_TO_ASK = "this needs an approval, and nobody can be asked for it here"
 
 
@@ -106,6 +107,7 @@ class PrefixTools:
         replaced: other results for recorded calls.
         allow: tools that may run although the trace shows their call begun and not ended.
         effects: the only tools whose side effects may run, None for all.
+        on_live: told before each live call.
     """
 
     def __init__(
@@ -116,11 +118,13 @@ class PrefixTools:
         replaced: Mapping[Place, Any],
         allow: Collection[str],
         effects: Collection[str] | None,
+        on_live: OnLive,
     ) -> None:
         self._live = live
         self._replaced = replaced
         self._allow = frozenset(allow)
         self._effects = effects
+        self._on_live = on_live
         self._served: dict[Place, CallRecord] = {}
         self._begun: set[Place] = set()
         effects_then = {tool.name for tool in prefix.head.tools if tool.side_effect}
@@ -149,6 +153,7 @@ class PrefixTools:
             refused = self._gate(tool, call, (step, position))
             if refused is not None:
                 return refused
+            self._on_live()
             return await self._live.invoke(tool, call, step=step, position=position, key=key, left_s=left_s)
         if (record.call.name, canonical_json(record.call.args)) != (call.name, canonical_json(call.args)):
             raise ConfigError(
@@ -212,8 +217,9 @@ class PrefixConfirm:
     asked in the recording and nobody can be asked now, a call is denied, unless its tool is allowed by name.
     """
 
-    def __init__(self, prefix: Run, live: Confirm | None, allow: Collection[str]) -> None:
+    def __init__(self, prefix: Run, live: Confirm | None, allow: Collection[str], on_live: OnLive) -> None:
         self._live = live
+        self._on_live = on_live
         self._allow = frozenset(allow)
         self._answers: dict[tuple[str, str], deque[CallRecord]] = {}
         for step in prefix.steps:
@@ -230,6 +236,7 @@ class PrefixConfirm:
                 raise ConfirmFailed(approval.failure)
             return approval is None or approval.approved
         if self._live is not None:
+            self._on_live()
             return self._live(name, args)
         if name in self._allow:
             return True

@@ -15,7 +15,7 @@ from kernel.seams import Invocation, Seams, Tools
 from kernel.tools import Tool
 from replay.play.doubles import DerivedIds, RecordedClock, recorded_finish_check
 from replay.play.play import drive
-from replay.play.prefix import Place, PrefixConfirm, PrefixModel, PrefixTools, is_torn, refuse_masked
+from replay.play.prefix import OnLive, Place, PrefixConfirm, PrefixModel, PrefixTools, is_torn, refuse_masked
 
 
 class _WouldGoLive(BaseException):
@@ -52,7 +52,7 @@ def rehearse(
     agent: Agent,
     *,
     replaced: Collection[Place],
-    tools: Callable[[Tools], PrefixTools],
+    tools: Callable[[Tools, OnLive], PrefixTools],
 ) -> tuple[RunEnd | None, set[str]]:
     """Play the prefix with today's head and tools: its end where it ends with its steps, None where it would go live; and
     the keys of the side effects in it.
@@ -73,12 +73,12 @@ def rehearse(
         agent.toolbox(),
         Seams(
             model=PrefixModel(prefix, _NoModel(), on_live),
-            tools=tools(_NoTools()),
+            tools=tools(_NoTools(), _go_live),
             clock=RecordedClock(prefix),
             ids=DerivedIds(prefix.head.run_id),
         ),
         Transcript(agent.count_tokens),
-        confirm=PrefixConfirm(prefix, _ask, ()) if head.confirm else None,
+        confirm=PrefixConfirm(prefix, lambda name, args: False, (), _go_live) if head.confirm else None,
         finish_check=recorded_finish_check(prefix) if agent.finish_check is not None else None,
         count=agent.count_tokens,
     )
@@ -99,7 +99,7 @@ def rehearse(
     return end, {record.key for step in loop.steps for record in step.calls if record.key is not None}
 
 
-def _ask(name: str, args: dict[str, Any]) -> NoReturn:
+def _go_live() -> NoReturn:
     raise _WouldGoLive
 
 

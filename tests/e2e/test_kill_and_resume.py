@@ -34,7 +34,7 @@ def attempt(folder: Path, number: int, how: tuple[str, float], ledger: str, conf
     """The first run, or a resume of what the attempt before has left; `how` says when it dies."""
     import asyncio
 
-    from kernel import Agent, Budget, ConfigError, Guard, Reply, SqliteLedger, ToolRegistry, Tracing
+    from kernel import Agent, Budget, Guard, Reply, SqliteLedger, ToolRegistry, Tracing
     from replay import load, resume
 
     kind, at = how
@@ -98,16 +98,11 @@ def attempt(folder: Path, number: int, how: tuple[str, float], ledger: str, conf
         confirm=confirm if confirms == CONFIRMS[0] else None,
     )
     tracing = Tracing(file=folder / f"{number}.trace.json", join=False, sinks=[Lines()])
-    for file in filter(None, (_left(folder, number - 1), _left(folder, number - 2))):
-        try:
-            asyncio.run(resume(load(file)[0], agent, llm=Model(), trace=tracing))
-        except (
-            ConfigError
-        ) as refused:  # it was killed before it had repeated what it resumed: the one before it is whole
-            assert "resume that recording again" in str(refused)
-        else:
-            return
-    agent.run_sync("go", llm=Model(), trace=tracing, confirm=confirm)
+    left = [file for file in (_left(folder, number - 1), _left(folder, number - 2)) if file is not None]
+    if left:
+        asyncio.run(resume(load(left[0])[0], agent, llm=Model(), trace=tracing))
+    else:
+        agent.run_sync("go", llm=Model(), trace=tracing, confirm=confirm)
 
 
 def _left(folder: Path, number: int) -> Path | None:

@@ -12,7 +12,18 @@ from typing import Any
 import msgspec
 import pytest
 
-from kernel import Agent, Budget, ConfigError, Ledger, MemoryLedger, Policy, Reply, SqliteLedger, ToolRegistry
+from kernel import (
+    Agent,
+    Budget,
+    ConfigError,
+    Ledger,
+    MemoryLedger,
+    Policy,
+    Reply,
+    SqliteLedger,
+    ToolRegistry,
+    Tracing,
+)
 from kernel.record import CallRecord
 from kernel.testing import ScriptedModel
 from kernel.trace.journal import journal_of
@@ -186,6 +197,37 @@ def test_a_run_that_was_cut_while_it_repeated_its_recording_does_not_go_on(how: 
     early = msgspec.structs.replace(second, runs=(RecordedRun(run=cut),))
     with pytest.raises(ConfigError, match=r"1 side effects of that are not in it"):
         asyncio.run(resume(early, shop.agent, llm=ScriptedModel([PAY, finish("x")]), allow=["pay"], trace=False))
+
+
+@pytest.mark.parametrize("cut", ["look", "pay"])
+def test_a_journal_is_there_from_the_first_live_call_on_and_not_before(cut: str, tmp_path: Path) -> None:
+    """Killed while it repeats the recording, a resume leaves nothing that knows less than the recording."""
+    shop = Shop(tmp_path)
+    recording = shop.run([act("look", what="x"), PAY, act("look", what="y"), finish("x")], cut=cut)
+    path = tmp_path / "second.trace.json"
+    seen: list[tuple[str, bool]] = []
+
+    class Watch:
+        def started(self, span: Any) -> None:
+            seen.append((span.name, journal_of(path).exists()))
+
+        def event(self, span: Any, event: Any) -> None: ...
+        def ended(self, span: Any) -> None: ...
+        def close(self) -> None: ...
+
+    def llm(prompt: str) -> str:
+        seen.append(("live", journal_of(path).exists()))
+        return finish("x")
+
+    tracing = Tracing(file=path, join=False, sinks=[Watch()])
+    asyncio.run(resume(recording, shop.agent, llm=llm, trace=tracing))
+    assert seen[0] == ("invoke_agent shop", False) and ("live", True) in seen
+    first_live = next(i for i, (_, exists) in enumerate(seen) if exists)
+    repeated = [name for name, _ in seen[:first_live] if name.startswith("execute_tool")]
+    assert repeated == ["execute_tool look"] if cut == "look" else ["execute_tool look", "execute_tool pay"]
+    assert sorted(one.name for one in tmp_path.iterdir()) == [
+        "killed.trace.journal", "run.trace.json", "second.trace.json",
+    ]  # fmt: skip
 
 
 def test_an_old_recording_that_does_not_say_when_effects_begin_is_taken_to_have_begun(tmp_path: Path) -> None:

@@ -152,6 +152,22 @@ def _no_links(*_: object) -> None:
     raise OSError(errno.EPERM, "Operation not permitted")
 
 
+def test_a_hidden_journal_gets_its_name_when_it_is_revealed(tmp_path: Path) -> None:
+    path = tmp_path / "run.trace.json"
+    made = Journal(path, Resource(), hidden=True)
+    assert not journal_of(path).exists() and path.parent.exists()
+    made.reveal()
+    made.reveal()
+    assert [one.name for one in tmp_path.iterdir()] == ["run.trace.journal"]
+    made.close()
+    assert [one.name for one in tmp_path.iterdir()] == ["run.trace.json"]
+    with pytest.raises(FileExistsError):
+        Journal(path, Resource(), hidden=True)
+    path.unlink()
+    Journal(path, Resource(), hidden=True).close()
+    assert [one.name for one in tmp_path.iterdir()] == ["run.trace.json"]
+
+
 def test_only_the_owner_may_read_a_journal(tmp_path: Path) -> None:
     made = Journal(tmp_path / "run.trace.json", Resource())
     assert os.stat(journal_of(tmp_path / "run.trace.json")).st_mode & 0o077 == 0
