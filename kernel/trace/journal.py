@@ -66,7 +66,7 @@ class Journal:
         self._done: dict[str, bytes] = {}
         self._failure: OSError | None = None
         self.moved = move_dead(self.path)
-        self._hidden = self.path.with_name(f".{self.path.name}.{os.getpid()}.tmp") if hidden else None
+        self._hidden = self.path.with_name(f".{self.path.name}.{os.urandom(4).hex()}.tmp") if hidden else None
         self._file: int | None = _create(self._hidden or self.path)
         self._before = _trace_file(final) if overwrite else None
         # asked when the journal is ours, so that of two writers at once only one comes this far
