@@ -273,9 +273,9 @@ def _check_results(results: Mapping[tuple[int, int], Any], run: Run, at_step: in
     for step, position in results:
         where = f"result {step}.{position}"
         if not 1 <= step < at_step:
-            before = f"steps 1 to {at_step - 1}" if at_step > 1 else "no step"
+            last = "there is no step before it" if at_step == 1 else f"it has steps 1 to {at_step - 1} before it"
             raise ConfigError(
-                f"{where}: only results before the fork can be replaced: {before}, for it is at {at_step}"
+                f"{where}: only a result before the fork can be replaced; that is at step {at_step}, {last}"
             )
         calls = run.steps[step - 1].calls
         if not 0 <= position < len(calls):

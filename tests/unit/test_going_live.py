@@ -388,9 +388,12 @@ def test_a_fork_stays_one_when_it_is_resumed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"results": {(2, 0): "x"}}, "result 2.0: only results before the fork can be replaced: steps 1 to 1"),
-        ({"results": {(99, 0): "x"}}, "result 99.0: only results before"),
-        ({"results": {(0, 0): "x"}}, "result 0.0: only results before"),
+        (
+            {"results": {(2, 0): "x"}},
+            "result 2.0: only a result before the fork can be replaced; that is at step 2, it has steps 1 to 1",
+        ),
+        ({"results": {(99, 0): "x"}}, "result 99.0: only a result before"),
+        ({"results": {(0, 0): "x"}}, "result 0.0: only a result before"),
         ({"results": {(1, 1): "x"}}, "result 1.1: the recording has no such call; step 1 has 1.0 look"),
         (
             {"allow": ["no_such_tool"]},
