@@ -216,7 +216,7 @@ def claimed(path: Path) -> Iterator[None]:
         yield
         return
     try:
-        if fcntl is not None:
+        if fcntl is not None and S_ISREG(os.fstat(file).st_mode):
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:

@@ -223,6 +223,7 @@ def fork(**options: Any) -> int:
     replay fork run.trace.json --step 3 --agent app:agent
     replay fork run.trace.json --step 3 --agent app:agent --result 2='"pool is fine"'
     replay fork run.trace.json --step 1 --agent app:agent --system @new-prompt.txt
+    replay fork chat.trace.json --turn 2 --step 1 --agent app:agent
 
     \b
     Exit status: 0 the new run finished; 1 it was stopped, or a side effect was not run; 2 it cannot be forked so, and

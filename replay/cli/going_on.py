@@ -30,6 +30,7 @@ def fork_file(
     *,
     file: str,
     step: int,
+    turn: int | None,
     agent: str,
     llm: str | None,
     output: str | None,
@@ -50,9 +51,17 @@ def fork_file(
     def go_on(
         recording: Recording, today: Agent, model: Any, trace: str, confirm: Confirm | None
     ) -> Coroutine[Any, Any, RunResult]:
-        return fork(recording, today, at_step=step, llm=model, change=change, confirm=confirm, trace=trace)
+        return fork(recording, today, at_step=step, turn=turn, llm=model, change=change, confirm=confirm, trace=trace)
 
-    return _run(file, agent, llm, output or _beside(file, f"fork{step}"), trace_id, form, go_on)
+    return _run(
+        file,
+        agent,
+        llm,
+        output or _beside(file, f"fork{step}" if turn is None else f"fork{turn}.{step}"),
+        trace_id,
+        form,
+        go_on,
+    )
 
 
 def resume_file(
@@ -64,6 +73,7 @@ def resume_file(
     trace_id: str | None,
     form: str,
     allow: Sequence[str],
+    turn: int | None,
 ) -> int:
     """`replay resume`."""
     from replay.play import resume
@@ -71,7 +81,7 @@ def resume_file(
     def go_on(
         recording: Recording, today: Agent, model: Any, trace: str, confirm: Confirm | None
     ) -> Coroutine[Any, Any, RunResult]:
-        return resume(recording, today, llm=model, allow=allow, confirm=confirm, trace=trace)
+        return resume(recording, today, llm=model, allow=allow, confirm=confirm, turn=turn, trace=trace)
 
     return _run(file, agent, llm, output or _beside(file, "resumed"), trace_id, form, go_on)
 

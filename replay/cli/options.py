@@ -65,6 +65,7 @@ def _step_ranges(ctx: click.Context, param: click.Parameter, value: str | None) 
 def going_on(function: F) -> F:
     """Options of the verbs that go on live."""
     for option in (
+        click.option("--turn", type=click.IntRange(min=1), help="The turn of a conversation that goes on."),
         click.option("--trace", "trace_id", metavar="ID", help="The trace with this id, where FILE holds several."),
         click.option(
             "--allow",

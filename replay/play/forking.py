@@ -10,7 +10,7 @@ could not go on is refused while it costs nothing.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -63,27 +63,30 @@ async def fork(
     llm: Model | PromptFunction | None = None,
     change: Change = Change(),
     confirm: Confirm | None = None,
+    turn: int | None = None,
     trace: Any = None,
     clock: Clock | None = None,
     ids: Ids | None = None,
 ) -> RunResult:
     """Play steps before `at_step` from the recording, then go on live with `agent` and `llm`.
 
+    Of a conversation `turn` says which of its runs goes on; the turns before it are played from the recording.
     Side effects are denied unless named in `change.allow`. `confirm`, else the agent's own, is asked before each; where
     there is neither and the recording had one, what is not named is denied.
 
     Raises:
-        ConfigError: the recording has no such step or holds several runs; a result or tool that is named is not there;
+        ConfigError: the recording has no such step, or holds several runs and no `turn` is given; a result or tool that is named is not there;
             its steps do not play as recorded with this agent; a masked secret would be sent; the trace cannot be kept.
             Nothing was live.
     """
-    run = _single(recording)
+    run, earlier = _chosen(recording, turn)
     if not 1 <= at_step <= len(run.steps) + 1:
         raise ConfigError(f"step {at_step} is not in the recording: it has steps 1 to {len(run.steps)}")
     _check_results(change.results, run, at_step)
     ids = ids or RandomIds()
     going = _Going(
         recording=recording,
+        earlier=earlier,
         prefix=Run(head=run.head, steps=run.steps[: at_step - 1], mark=run.mark),
         agent=agent,
         change=change,
@@ -102,11 +105,13 @@ async def resume(
     llm: Model | PromptFunction | None = None,
     allow: Collection[str] = (),
     confirm: Confirm | None = None,
+    turn: int | None = None,
     trace: Any = None,
     clock: Clock | None = None,
     ids: Ids | None = None,
 ) -> RunResult:
-    """Go on with a run that was cut short, from where its trace ends.
+    """Go on with a run that was cut short, from where its trace ends; of a conversation, with its last turn unless
+    `turn` says another.
 
     What the trace shows done is not done again, and a side effect that it shows begun and not ended is `unknown_outcome`,
     whatever the agent's ledger says, unless its tool is in `allow`. `confirm`, else the agent's own, is asked before each
@@ -115,12 +120,14 @@ async def resume(
     Raises:
         ConfigError: the run has ended already, or for a reason that `fork` has too. Nothing was live.
     """
-    run = _single(recording)
+    last = len(recording.runs) if recording.conversation is not None else None
+    run, earlier = _chosen(recording, turn or last)
     if run.end is not None and run.end.stop_reason != "cancelled":
         raise ConfigError(f"the run has ended ({run.end.stop_reason}); fork it instead, for example at step 1")
     _check_witnessed(run)
     going = _Going(
         recording=recording,
+        earlier=earlier,
         prefix=Run(head=run.head, steps=run.steps, mark=run.mark),
         agent=agent,
         change=Change(),
@@ -139,9 +146,10 @@ async def resume(
 
 
 class _Going(Struct, frozen=True, kw_only=True):
-    """What goes on: a prefix, and what holds from there. `prefix` has no end."""
+    """What goes on: a prefix, and what holds from there. `prefix` has no end; `earlier` are whole turns before it."""
 
     recording: Recording
+    earlier: tuple[Run, ...]
     prefix: Run
     agent: Agent
     change: Change
@@ -179,27 +187,75 @@ class _Going(Struct, frozen=True, kw_only=True):
 
 
 async def _go_on(going: _Going, live: Model, trace: Any, clock: Clock, ids: Ids) -> RunResult:
-    recording, prefix, agent = going.recording, going.prefix, going.agent
     _check_allow(going)
-    head = _head(going, live)
-    ended, keys = rehearse(prefix, head, agent, replaced=going.change.results, tools=going.tools)
-    keys |= set() if going.is_fork else _keys(prefix)
-    head = msgspec.structs.replace(head, witnessed=tuple(sorted(keys)))
-    if ended is not None and going.is_fork:
-        step = len(prefix.steps) + 1
-        raise ConfigError(f"nothing would be live: the run ends with {ended.stop_reason} before step {step}")
-    switching = PrefixClock(prefix, clock)
+    turns = [*(_before(going, run, ids) for run in going.earlier), going]
+    heads = _rehearsed(turns, live)
     tracing = tracing_from(trace)
-    session = recorder = None
+    session = None
     trace_id = ids.trace_id()
     if tracing is not None:
-        session = tracing.open(head, trace_id=trace_id, parent=None, clock=clock, ids=ids, single=True, hidden=True)
+        first, single = PrefixClock(turns[0].prefix, clock), len(turns) == 1
+        session = tracing.open(
+            heads[0], trace_id=trace_id, parent=None, clock=first, ids=ids, single=single, hidden=True
+        )
         if session.unkept is not None:
             session.close()
             raise ConfigError(
                 f"nothing was run, because its trace could not be kept: {session.unkept}; give another file"
             )
-        recorder = _recorder(session, recording, prefix, switching, ids)
+    transcript = Transcript(going.agent.count_tokens)
+    try:
+        for turn, head in zip(turns, heads, strict=True):
+            loop = _loop(turn, head, live, session, transcript, clock, ids)
+            end = await loop.run()
+    finally:
+        if session is not None:
+            session.close()
+    return result_of(heads[-1], loop.steps, end, trace_id, session, [*loop.warnings, *withheld(loop.steps)])
+
+
+def _before(going: _Going, run: Run, ids: Ids) -> _Going:
+    """A turn before the one that goes on: all of it is recorded."""
+    return msgspec.structs.replace(
+        going,
+        prefix=Run(head=run.head, steps=run.steps, mark=run.mark),
+        change=Change(system=going.change.system),
+        run_id=ids.span_id() + ids.span_id() if going.is_fork else run.head.run_id,
+    )
+
+
+def _rehearsed(turns: Sequence[_Going], live: Model) -> list[RunHead]:
+    """The heads of all turns, each of which plays as recorded, and the last of which goes live. Raises `ConfigError`."""
+    transcript, heads = Transcript(turns[-1].agent.count_tokens), []
+    for going in turns:
+        head, prefix, step = _head(going, live), going.prefix, len(going.prefix.steps) + 1
+        ended, keys = rehearse(
+            prefix, head, going.agent, replaced=going.change.results, tools=going.tools, transcript=transcript
+        )
+        if going is not turns[-1] and ended is None:
+            raise ConfigError(
+                f"turn {prefix.head.turn} of the conversation did not end by itself, so it cannot be repeated"
+            )
+        if going is turns[-1] and ended is not None and going.is_fork:
+            raise ConfigError(f"nothing would be live: the run ends with {ended.stop_reason} before step {step}")
+        keys |= set() if going.is_fork else _keys(prefix)
+        heads.append(msgspec.structs.replace(head, witnessed=tuple(sorted(keys))))
+    return heads
+
+
+def _loop(
+    going: _Going,
+    head: RunHead,
+    live: Model,
+    session: Session | None,
+    transcript: Transcript,
+    clock: Clock,
+    ids: Ids,
+) -> Loop:
+    """The run of one turn: recorded as far as its prefix goes, then live."""
+    prefix, agent = going.prefix, going.agent
+    switching = PrefixClock(prefix, clock)
+    recorder = None if session is None else _recorder(session, going.recording, prefix, switching, ids)
 
     def on_live() -> None:
         if session is not None:
@@ -220,23 +276,16 @@ async def _go_on(going: _Going, live: Model, trace: Any, clock: Clock, ids: Ids)
         clock=switching,
         on_effect=recorder.effect_begun if recorder is not None else None,
     )
-    loop = Loop(
+    return Loop(
         head,
         agent.toolbox(),
         Seams(model=PrefixModel(prefix, live, on_model), tools=going.tools(tools, on_live), clock=switching, ids=ids),
-        Transcript(agent.count_tokens),
+        transcript,
         confirm=asks,
         finish_check=prefix_finish_check(prefix, agent.finish_check),
         tracer=recorder,
         count=agent.count_tokens,
     )
-    try:
-        end = await loop.run()
-    finally:
-        if session is not None:
-            session.close()
-    warnings = [*loop.warnings, *withheld(loop.steps)]
-    return result_of(head, loop.steps, end, trace_id, session, warnings)
 
 
 def _recorder(session: Session, recording: Recording, prefix: Run, clock: Clock, ids: Ids) -> Recorder:
@@ -247,10 +296,15 @@ def _recorder(session: Session, recording: Recording, prefix: Run, clock: Clock,
     return session.recorder(clock, ids, links=links, attributes=attributes)
 
 
-def _single(recording: Recording) -> Run:
-    if len(recording.runs) != 1:
-        raise ConfigError(f"the recording holds {len(recording.runs)} runs; only a single run can be forked or resumed")
-    return recording.runs[0].run
+def _chosen(recording: Recording, turn: int | None) -> tuple[Run, tuple[Run, ...]]:
+    """The run that goes on, and those before it in its conversation. Raises `ConfigError`."""
+    runs = tuple(recorded.run for recorded in recording.runs)
+    if turn is None and len(runs) != 1:
+        raise ConfigError(f"the recording holds {len(runs)} runs: say which goes on, with turn 1 to {len(runs)}")
+    turn = turn or 1
+    if not 1 <= turn <= len(runs):
+        raise ConfigError(f"turn {turn} is not in the recording: it has {len(runs)} runs")
+    return runs[turn - 1], runs[: turn - 1] if recording.conversation is not None else ()
 
 
 def _keys(run: Run) -> set[str]:

@@ -53,10 +53,13 @@ def rehearse(
     *,
     replaced: Collection[Place],
     tools: Callable[[Tools, OnLive], PrefixTools],
+    transcript: Transcript,
 ) -> tuple[RunEnd | None, set[str]]:
     """Play the prefix with today's head and tools: its end where it ends with its steps, None where it would go live; and
     the keys of the side effects in it.
 
+    Args:
+        transcript: what was said in earlier turns; the prefix is added.
     Raises:
         ConfigError: a step does not come out as recorded, the run ends before it would go live, or the first live request
             would hold a masked secret.
@@ -77,7 +80,7 @@ def rehearse(
             clock=RecordedClock(prefix),
             ids=DerivedIds(prefix.head.run_id),
         ),
-        Transcript(agent.count_tokens),
+        transcript,
         confirm=PrefixConfirm(prefix, lambda name, args: False, (), _go_live) if head.confirm else None,
         finish_check=recorded_finish_check(prefix) if agent.finish_check is not None else None,
         count=agent.count_tokens,
