@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,8 @@ from kernel.record import RunHead, check_function, check_kind
 from kernel.result import RunResult, result_of
 from kernel.seams import Clock, Ids, Model, Seams, Tools
 from kernel.stores import MemoryLedger
+
+_log = logging.getLogger("tracefirst")
 
 if TYPE_CHECKING:
     from kernel.agent import Agent
@@ -136,7 +139,10 @@ class Conversation:
         """Give the trace its final form, once."""
         session, self._session = self._session, None
         if session is not None and not self._single:
+            told = len(session.warnings())
             session.close()
+            for lost in session.warnings()[told:]:  # no further result could say it
+                _log.warning("%s", lost)
 
     async def __aenter__(self) -> Conversation:
         return self

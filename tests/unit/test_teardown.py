@@ -76,6 +76,21 @@ def test_leaving_the_block_of_a_conversation_closes_it_when_its_run_has_ended(tm
     assert replay(recording(path)).verdict == "same"
 
 
+def test_what_closing_a_conversation_loses_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """No result is left to say it."""
+    path = tmp_path / "chat.trace.json"
+
+    async def main() -> None:
+        async with Agent().conversation(llm=lambda prompt: finish("x"), trace=path) as chat:
+            assert (await chat.send("one")).warnings == ()
+            path.write_text("PRECIOUS")
+
+    asyncio.run(main())
+    assert path.read_text() == "PRECIOUS"
+    [record] = caplog.records
+    assert str(journal_of(path)) in record.getMessage() and load(journal_of(path))
+
+
 @pytest.mark.parametrize("protocol", ["text", "tools"])
 def test_a_conversation_goes_on_after_a_turn_that_was_cancelled_anywhere(protocol: Any, tmp_path: Path) -> None:
     """At every turn of the loop that the first run takes; the whole conversation replays as itself."""
