@@ -120,6 +120,7 @@ class Tale:
             kind = f"HTTP {status}" if status and status >= 400 else answer.end
             elapsed = max(answer.at_ns - self._started_ns, 0)
             self._attempts.append(Attempt(kind=kind, message=why, status=status, elapsed_ns=elapsed))
+            self._owned().attempt_failed(self._step, len(self._attempts), self._attempts[-1])
             return
         self._reply = reply
         self._calls = tuple([_call(call) for call in reply.tool_calls])
