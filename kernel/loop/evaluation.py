@@ -14,7 +14,7 @@ from unicodedata import category
 
 from msgspec import Struct
 
-from kernel.parse import ParsedCall, ParseFault, parse, parse_arguments
+from kernel.parse import ParsedCall, ParseFault, is_marked, parse, parse_arguments
 from kernel.record import (
     FINISH,
     READ_RANGE,
@@ -52,12 +52,6 @@ _FAILED = re.compile(r"error|fail|malformed", re.IGNORECASE)
 _FINISH_NAMES = (FINISH, "final_answer")
 _FINISH_FAULTS = ("blank-finish", "finish-arguments")
 _MAX_VALUE_CHARS = 200
-_CALL_MARK = re.compile(
-    r"</?\|?tool_?calls?|\[TOOL_CALLS?\]|\[ARGS\]|<function[=_ (]|<(?:\w{1,12}:)?invoke\b|<[|｜]tool|DSML|\bto=functions\.|<\|python_tag"
-    r"|<start_function_call>|<\|action_start|<arg_key>",
-    re.IGNORECASE,
-)
-"""What nobody writes into an answer who does not mean to call, or to speak of calls."""
 _INVENTED = re.compile(r"^[ \t>*_#]{0,8}(?:observation|观察)[^\n:：]{0,16}[:：]", re.IGNORECASE | re.MULTILINE)
 
 
@@ -190,7 +184,7 @@ def checked(name: str, args: dict[str, Any], rules: Rules, *, id: str, raw: str 
     tool = rules.tools.get(name)
     if tool is None:
         return Call(name=name, args=args, id=id, raw=raw, repaired=repaired)
-    result = tool.schema.check(args)
+    result = tool.schema.check(args, guess=not tool.spec.side_effect)
     fault = None
     if result.violations:
         fault = Fault(rule="bad-args", message=describe(result.violations, rules.texts))
@@ -278,9 +272,13 @@ def _insists(call: ParsedCall, rules: Rules) -> bool:
 def _is_attempt(text: str, fault: ParseFault, rules: Rules) -> bool:
     """Whether a text that could not be read as calls was meant as one, rather than as an answer that shows code or JSON:
     it holds a model's own call marks, or a tool's name as calls write it."""
-    if fault.rule in ("no-action", "several-blocks", "missing-arguments"):
+    if fault.rule in ("no-action", "several-blocks"):
         return False
-    if fault.rule == "thinking-only" or _CALL_MARK.search(text):
+    if (
+        fault.rule in ("thinking-only", "cut-off")
+        or (fault.rule == "missing-arguments" and rules.tools)
+        or is_marked(text)
+    ):
         return True
     return any(
         f"{before}{name}{after}" in text

@@ -17,24 +17,21 @@ import re
 from collections.abc import Collection
 from typing import Any
 
-from kernel.parse.jsonish import JsonReader, strict
+from kernel.parse.jsonish import JsonReader
+from kernel.parse.marks import OPENER
 from kernel.parse.model import Parsed, ParsedCall, ParseFault, Rule, Unreadable
 from kernel.parse.quoting import is_shown
 from kernel.parse.reading import faulty, reading
 from kernel.parse.shape import arguments, calls_in, usual_call
+from kernel.parse.source import Source
+from kernel.parse.strictjson import behind_repeats, strict
 from kernel.parse.thinking import blank_thinking
 from kernel.parse.usual import read_usual
 from kernel.parse.visible import visible_of
 
-__all__ = ["ParseFault", "Parsed", "ParsedCall", "Rule", "loads_lenient", "parse", "parse_arguments"]
+__all__ = ["ParseFault", "Parsed", "ParsedCall", "Rule", "is_marked", "loads_lenient", "parse", "parse_arguments"]
 
 _CUT = frozenset({"length", "max_tokens", "max_output_tokens", "model_length"})
-_MARKED = re.compile("[<`\\[◁✿]")
-_FENCE = re.compile(r"(?:\A|\n)```(?:json)?[ \t]*\n\s*\Z")
-_LABELLED = re.compile(
-    r"(?:final[ _]answer|action|observation|answer|tool|function|human|user|最终|动作|行动|操作|观察|工具|用户)[ \w]{0,16}[*_]{0,2}[:：]",
-    re.IGNORECASE,
-)
 
 
 def parse(text: str, *, finish_reason: str | None = None, tool_names: Collection[str] = ()) -> Parsed:
@@ -51,9 +48,8 @@ def parse(text: str, *, finish_reason: str | None = None, tool_names: Collection
         )
     names = tool_names if isinstance(tool_names, frozenset) else frozenset(tool_names)
     try:
-        quick = _quick(text, names)
-        if quick is not None:
-            return quick
+        if (usual := read_usual(text, names)) is not None:
+            return usual
     except Unreadable as unreadable:
         return faulty(unreadable.fault(), text.strip())
     from kernel.parse.thorough import thorough
@@ -61,48 +57,9 @@ def parse(text: str, *, finish_reason: str | None = None, tool_names: Collection
     return thorough(text, names)
 
 
-def _quick(text: str, names: frozenset[str]) -> Parsed | None:
-    """The usual reply: a strict JSON action, fenced or not, as the whole text or behind plain prose. None for any other."""
-    start = text.find("{")
-    if start < 0:
-        return None
-    before = text[:start]
-    suspect = _is_suspect(before)
-    if (usual := read_usual(text, suspect)) is not None:
-        return usual
-    prose = before != "" and not before.isspace()
-    fence = _FENCE.search(before, max(0, start - 40)) if prose else None
-    if prose and (_is_suspect(before[: fence.start()]) if fence else suspect):
-        return None
-    found = strict(text, start)
-    if found is None or (found[1] != len(text) and text[found[1] :].strip() != ("```" if fence else "")):
-        return None
-    shape = usual_call(found[0])
-    shapes = [shape] if shape else calls_in(found[0], start, names)
-    if not shapes or (prose and is_shown(text, start, found[1])):
-        return None
-    if prose or len(shapes) > 1:
-        return reading([shape.found("json", start, found[1]) for shape in shapes], text)
-    name, args, repaired, thought, intent, cost = shapes[0]
-    call = ParsedCall(
-        name=name,
-        args=args,
-        repaired=repaired,
-        family="json",
-        start=start,
-        end=found[1],
-        thought=thought,
-        intent=intent,
-        estimated_cost=cost,
-    )
-    return Parsed(calls=(call,), fault=None, thought=thought, visible=text.strip())
-
-
-def _is_suspect(before: str) -> bool:
-    """Whether prose may hold a mark that some family or the thinking must be asked about."""
-    return _MARKED.search(before) is not None or (
-        (":" in before or "：" in before) and _LABELLED.search(before) is not None
-    )
+def is_marked(text: str) -> bool:
+    """Whether a text holds the mark of a model's own call format, which no answer holds that does not speak of calls."""
+    return OPENER.search(text) is not None
 
 
 def loads_lenient(text: str) -> tuple[Any, bool]:
@@ -125,7 +82,7 @@ def loads_lenient(text: str) -> tuple[Any, bool]:
         raise ValueError(unreadable.fault()) from None
 
 
-_FENCED = re.compile(r"\s*+(?:```|~~~)\w{0,20}\s*+")
+_FENCED = re.compile(r"\s*+(?:```|~~~)[ \t]{0,8}\w{0,20}\s*+")
 _TAIL = re.compile(r"[}\]\s]*+(?:(?:```|~~~)\s*+)?(?:</[\w:]{1,40}>|<\|[\w]{1,40}\|>|\s)*+\Z")
 
 
@@ -144,6 +101,7 @@ def parse_arguments(text: str) -> tuple[dict[str, Any] | None, bool, ParseFault 
         fence = _FENCED.match(text)
         start = fence.end() if fence else len(text) - len(text.lstrip())
         value, end, _ = JsonReader(text).read(start)
+        end = behind_repeats(text, end, value)
         if not _TAIL.match(text, end):
             raise Unreadable("ambiguous", f"Something follows the arguments object at offset {end}.", end)
         return _object_of(value, repaired=True)
@@ -152,9 +110,7 @@ def parse_arguments(text: str) -> tuple[dict[str, Any] | None, bool, ParseFault 
 
 
 def _object_of(value: Any, *, repaired: bool) -> tuple[dict[str, Any] | None, bool, ParseFault | None]:
-    if not isinstance(value, (dict, str, list)):
-        raise Unreadable("not-an-object", f"The arguments are a {type(value).__name__}, not an object.", 0)
     args, unwrapped = arguments(value, 0, text_allowed=False)
-    if isinstance(value, str) and args == {"input": value}:
+    if isinstance(value, str) and args and value.lstrip()[:1] != "{":
         raise Unreadable("not-an-object", "The arguments are a text, not an object.", 0)
     return args, repaired or unwrapped, None

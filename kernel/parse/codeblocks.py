@@ -8,13 +8,14 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from kernel.parse.model import Found, Source, Unreadable
+from kernel.parse.model import Found, Unreadable
 from kernel.parse.quoting import is_shown
+from kernel.parse.source import Source
 from kernel.parse.stops import STOP
 
 _PYTHON = frozenset({"python", "py", "python3", "ipython"})
 _SHELL = frozenset({"bash", "sh", "shell", "zsh", "mswea_bash_command", "console"})
-_FENCE = re.compile(r"^[ \t]{0,8}(?P<ticks>```|~~~)(?P<lang>[\w+.-]{0,30})[ \t]*\r?$\n?", re.MULTILINE)
+_FENCE = re.compile(r"^[ \t]{0,8}(?P<ticks>```|~~~)[ \t]{0,8}(?P<lang>[\w+.-]{0,30})[ \t]*\r?$\n?", re.MULTILINE)
 _CLOSE = {
     ticks: re.compile(rf"^[ \t]{{0,8}}{ticks}(?P<opens>[A-Za-z][\w+.-]{{0,29}}[ \t]*$)?", re.MULTILINE)
     for ticks in ("```", "~~~")
@@ -42,6 +43,10 @@ class _Block(NamedTuple):
     labelled: bool
     broken: bool
 
+    def found(self) -> Found:
+        args = {"code" if self.tool == "python" else "command": self.code}
+        return Found(self.tool, args, "codeblock", self.start, self.end)
+
 
 def read_codeblocks(source: Source) -> list[Found]:
     """Find the one block to run; empty where none is meant for `python` or `bash`, or where neither is a known tool.
@@ -52,9 +57,7 @@ def read_codeblocks(source: Source) -> list[Found]:
     Raises:
         Unreadable: `several-blocks` of equal rank, or a block that is not closed.
     """
-    blocks = [
-        block for block in _own(source.text, _blocks(source.text)) if not is_shown(source.text, block.start, block.end)
-    ]
+    blocks = [block for block in _own(source.text, _blocks(source.text)) if not is_shown(source, block.found())]
     if source.tool_names:
         blocks = [block for block in blocks if block.tool in source.tool_names]
     end = len(source.text.rstrip())
@@ -70,11 +73,7 @@ def read_codeblocks(source: Source) -> list[Found]:
     if chosen and chosen[0].broken:
         message = f"Where the code block at offset {chosen[0].start} ends cannot be told: a fence stands inside it."
         raise Unreadable("ambiguous", message, chosen[0].start)
-    return [
-        Found(b.tool, {"code" if b.tool == "python" else "command": b.code}, "codeblock", b.start, b.end)
-        for b in chosen
-        if b.code.strip()
-    ]
+    return [block.found() for block in chosen if block.code.strip()]
 
 
 def _blocks(text: str) -> list[_Block]:
@@ -94,7 +93,7 @@ def _own(text: str, blocks: list[_Block]) -> list[_Block]:
 
 def _fences(text: str) -> list[_Block]:
     blocks = []
-    pos = 0
+    pos, last = 0, max(text.rfind("```"), text.rfind("~~~"))
     while fence := _FENCE.search(text, pos):
         lang = fence["lang"].lower()
         close = _CLOSE[fence["ticks"]].search(text, fence.end())
@@ -106,7 +105,7 @@ def _fences(text: str) -> list[_Block]:
         if lang in _PYTHON or not lang or (lang in _SHELL and not _is_session(text[fence.end() : close.start()])):
             labelled = _LABEL.search(text, max(0, fence.start() - 80), fence.start()) is not None
             code = text[fence.end() : close.start()].strip("\r\n")
-            broken = close["opens"] is not None or _goes_on(code, text, pos)
+            broken = close["opens"] is not None or (pos <= last and _goes_on(code))
             tool = "python" if lang in _PYTHON else "bash"
             end = pos + 10 if text.startswith("<end_code>", pos) else pos
             blocks.append(_Block(tool, code, fence.start(), end, bool(lang), labelled, broken))
@@ -139,10 +138,8 @@ def _is_session(code: str) -> bool:
     return 0 < prompted < len(lines)
 
 
-def _goes_on(code: str, text: str, end: int) -> bool:
-    """Whether the code stops within a here-document or a long string, and more fences follow: it held one itself."""
-    if text.find("```", end) < 0 and text.find("~~~", end) < 0:
-        return False
+def _goes_on(code: str) -> bool:
+    """Whether the code stops within a here-document or a long string: a fence that follows shows that it held one itself."""
     lines = {line.strip() for line in code.splitlines()} if "<<" in code else set()
     return (
         code.count('"""') % 2 == 1

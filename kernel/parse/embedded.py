@@ -5,16 +5,18 @@ from __future__ import annotations
 import re
 
 from kernel.parse.jsonish import MORE_PAIRS, OBJECT_AHEAD, JsonReader
-from kernel.parse.model import Found, Source, Unreadable
-from kernel.parse.quoting import is_shown
+from kernel.parse.model import Found, Unreadable
+from kernel.parse.quoting import is_inline_code, is_shown
 from kernel.parse.shape import calls_in
+from kernel.parse.source import Source
 from kernel.parse.stops import STOP, behind_result, refuse_choice
 
 _JSON_LANGUAGES = frozenset(
     {"", "json", "json5", "jsonc", "jsonl", "tool_call", "tool", "tool_use", "function_call", "action", "xml"}
 )
 _MARK = re.compile(
-    rf"```(?P<lang>[\w+.-]{{0,30}})|(?P<array>\[)(?=\s*\{{)|(?P<object>\{{)|{STOP}", re.MULTILINE | re.IGNORECASE
+    rf"```[ \t]{{0,8}}(?P<lang>[\w+.-]{{0,30}})|(?P<array>\[)(?=\s*\{{)|(?P<object>\{{)|{STOP}",
+    re.MULTILINE | re.IGNORECASE,
 )
 _NAME_KEY = re.compile(
     r"""["'“”\\{\s,](?:action|tool|name|function|tool_name|function_name|tool_calls|recipient_name|动作|行动|操作|工具)\\?["'”“]?\s{0,8}[:：]"""
@@ -56,14 +58,17 @@ def read_embedded(source: Source) -> list[Found]:
         except Unreadable as fault:
             if calls:
                 break
+            if start != first and is_inline_code(text, start):
+                pos = start + 1
+                continue
             if start == first or _NAME_KEY.search(text, start, fault.position + 1):
                 raise
             if fault.rule == "cut-off":
                 break
             pos = max(fault.position, reader.reached, start + 1)
             continue
-        if shapes and not is_shown(text, start, pos):
-            found = [shape.found("json", start, pos, repaired=repaired) for shape in shapes]
+        found = [shape.found("json", start, pos, repaired=repaired) for shape in shapes]
+        if found and not is_shown(source, found[0]):
             refuse_choice(text, calls, found, start)
             calls += found
     return calls

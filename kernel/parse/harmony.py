@@ -7,8 +7,10 @@ import re
 from typing import NamedTuple
 
 from kernel.parse.jsonish import JsonReader
-from kernel.parse.model import Found, Source, Unreadable
+from kernel.parse.model import Found, Unreadable
 from kernel.parse.shape import arguments, tool_name
+from kernel.parse.source import Source
+from kernel.parse.strictjson import behind_repeats
 from kernel.parse.thinking import blank
 
 _MESSAGE = re.compile(r"<\|message\|>")
@@ -52,7 +54,7 @@ def read_harmony(source: Source) -> Harmony:
         close = end.start() if end else len(text)
         if recipient := _RECIPIENT.search(header):
             try:
-                call, close = _call(source, recipient[1], body, head)
+                call, close = _call(source, recipient[1], body, head + max(0, header.find("<|")))
             except Unreadable:
                 if calls:
                     return Harmony(calls, blank(text, hidden), thinking)
@@ -87,6 +89,8 @@ def _call(source: Source, recipient: str, body: int, start: int) -> tuple[Found,
         return Found(name, {"code": content}, "harmony", start, end.end()), end.start()
     value, close, repaired = JsonReader(text, _CALL_END).read(at)
     args, unwrapped = arguments(value, at, text_allowed=False)
+    behind = behind_repeats(text, close, value)
+    close, repaired = behind, repaired or behind > close
     end = _END.search(text, close)
     stop = end.start() if end else len(text)
     if text[close:stop].strip("} \t\r\n"):

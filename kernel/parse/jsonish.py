@@ -7,19 +7,19 @@ bracket is not noise; it is an `Unreadable`. Both ways are linear in the text an
 
 from __future__ import annotations
 
-import json
 import re
-from math import isfinite
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 from kernel.parse.escapes import unescape
 from kernel.parse.model import Unreadable
+from kernel.parse.strictjson import MAX_DEPTH, finite, strict
 
-MAX_DEPTH = 100
 _STRICT_TRIES = 64
 
 _BLANK = " \t\r\n\ufeff\xa0\u200b\u3000"
 _SPACE = re.compile(r"[ \t\r\n\ufeff\xa0\u200b\u3000]*+")
+_WRITTEN_BREAK = re.compile(r"(?:\\[nrt][ \t\r\n]*+)++(?=[\"'{}\[\],:]|-?[0-9]|(?:true|false|null)\b)")
+"""Line breaks between tokens that were written as an escape, as JSON within a string has them."""
 _COMMENT = re.compile(r"//[^\n]{0,400}(?=\n|\Z)|/\*.{0,400}?\*/|#[^\n]{0,400}(?=\n|\Z)", re.DOTALL)
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?(?:[eE][+-]?[0-9]++)?(?![\w.])")
 _WORD = re.compile(r"[A-Za-z_$][\w$]*+")
@@ -32,7 +32,7 @@ _DOUBLE, _SINGLE = '"“”„‟＂', "'‘’‚"
 _CLOSERS = {
     **{q: re.compile('["“”„‟＂\\\\]') for q in _DOUBLE},
     **{q: re.compile("['‘’‚\\\\]") for q in _SINGLE},
-    '"': re.compile(r'["\\]'),
+    '"': re.compile(r'["”\\]'),
     "'": re.compile(r"['\\]"),
     "`": re.compile(r"[`\\]"),
 }
@@ -45,11 +45,11 @@ _KEY_AHEAD = re.compile(_KEY)
 _STRAY = r"[A-Za-z_]\w{0,63}\s{1,32}"
 _STRAY_WORD = re.compile(_STRAY + r"""(?=["'“‘])""")
 _AFTER_PAIR = re.compile(
-    rf"[,，]\s{{0,200}}(?:\Z|[}},，]|//|/\*|\#|{_KEY}|{_STRAY}[\"'“‘][^\"\n]{{1,200}}[\"'”’]\s{{0,32}}:"
+    rf"[,，](?:\s|\\[nrt]){{0,200}}(?:\Z|[}},，]|//|/\*|\#|{_KEY}|{_STRAY}[\"'“‘][^\"\n]{{1,200}}[\"'”’]\s{{0,32}}:"
     rf"|[\"“'‘]?[^\"”'’\n{{}}\[\]:]{{0,200}}[\"”'’]?\s{{0,32}}\Z)"
 )
 OBJECT_AHEAD = re.compile(
-    rf"\{{\s{{0,200}}(?:\Z|\}}|//|/\*|\#|{_KEY}|{_STRAY}[\"'“‘]"
+    rf"\{{(?:\s|\\[nrt]){{0,200}}(?:\Z|\}}|//|/\*|\#|{_KEY}|{_STRAY}[\"'“‘]"
     rf"|\\?[\"“'‘]?[^\"”'’\n{{}}\[\]:]{{0,200}}(?:\\?[\"”'’])?\s{{0,32}}\Z)"
 )
 """What an object can begin with, whole or cut off; prose in braces cannot."""
@@ -69,59 +69,6 @@ class Json(NamedTuple):
     value: Any
     end: int
     repaired: bool
-
-
-def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    out = dict(pairs)
-    if len(out) != len(pairs):
-        seen: dict[str, Any] = {}
-        for key, value in pairs:
-            if key in seen and seen[key] != value:
-                raise Unreadable("ambiguous", f"The key {key!r} is given twice with different values.", -1)
-            seen[key] = value
-    return out
-
-
-def finite(text: str) -> float:
-    """The number, if a float can hold it; else `ValueError`."""
-    number = float(text)
-    if not isfinite(number):
-        raise ValueError("number out of range")
-    return number
-
-
-def _constant(text: str) -> NoReturn:
-    raise ValueError(f"{text} is not JSON")
-
-
-_raw_decode = json.JSONDecoder(object_pairs_hook=_pairs, parse_float=finite, parse_constant=_constant).raw_decode
-
-
-def strict(text: str, pos: int = 0) -> tuple[Any, int] | None:
-    """Read standard JSON at `pos`; None where it is not. A key given twice with different values is `Unreadable`."""
-    try:
-        value, end = _raw_decode(text, pos)
-    except Unreadable as twice:
-        raise Unreadable(twice.rule, twice.message, pos) from None
-    except (ValueError, RecursionError):
-        return None
-    if end - pos > MAX_DEPTH and text.count("[", pos, end) + text.count("{", pos, end) > MAX_DEPTH and _too_deep(value):
-        return None
-    return value, end
-
-
-def _too_deep(value: Any) -> bool:
-    level: list[Any] = [value]
-    for _ in range(MAX_DEPTH):
-        level = [
-            inner
-            for outer in level
-            if isinstance(outer, (dict, list))
-            for inner in (outer.values() if isinstance(outer, dict) else outer)
-        ]
-        if not level:
-            return False
-    return True
 
 
 class JsonReader:
@@ -298,8 +245,8 @@ class JsonReader:
         if text.startswith(quote * 3, start) and quote in "\"'":
             return self._triple(start, quote * 3, inside)
         self._repaired |= quote != '"' or escaped
-        inner = 0
-        pos = body
+        inner, opened = 0, False
+        pos = scanned = body
         while found := _CLOSERS[quote].search(text, pos):
             at = found.start()
             pos = at + 1
@@ -310,6 +257,11 @@ class JsonReader:
                 pos += 1
             elif escaped:
                 continue
+            elif text[at] == "”" and quote == '"':
+                opened, scanned = opened or text.find("“", scanned, at) >= 0, at
+                if opened or not self._may_close(pos, inside):
+                    continue  # a character of the string
+                self._repaired = True
             if self._closes(pos, inside):
                 if inner >= 2 and text.startswith(quote, body) and text[at - 1] == quote:
                     raise Unreadable("ambiguous", f"The quotes of the string at offset {start} are doubled.", start)
@@ -343,6 +295,13 @@ class JsonReader:
         self._repaired |= noisy
         return value
 
+    def _may_close(self, pos: int, inside: str) -> bool:
+        """Whether a curly quote just before `pos` can be the end of a string that a straight one opened."""
+        behind = self._text[(pos := _space(self._text, pos)) : pos + 1]
+        if behind == "," and inside != "key":
+            return (_AFTER_ITEM if inside == "array" else _AFTER_PAIR).match(self._text, pos) is not None
+        return behind == {"key": ":", "array": "]"}.get(inside, "}")
+
     def _closes(self, pos: int, inside: str) -> bool:
         """Whether the quote just before `pos` ends its string: what follows must be able to follow a string."""
         text = self._text
@@ -375,9 +334,11 @@ class JsonReader:
         """Skip white space and comments."""
         text = self._text
         pos = _space(text, pos)
-        while text[pos : pos + 1] in ("/", "#") and (comment := _COMMENT.match(text, pos)):
+        while text[pos : pos + 1] in ("/", "#", "\\") and (
+            noise := _COMMENT.match(text, pos) or _WRITTEN_BREAK.match(text, pos)
+        ):
             self._repaired = True
-            pos = _space(text, comment.end())
+            pos = _space(text, noise.end())
         return pos
 
     def _at_end_mark(self, pos: int) -> bool:

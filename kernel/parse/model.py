@@ -90,10 +90,3 @@ class Unreadable(Exception):
 
     def fault(self) -> ParseFault:
         return ParseFault(rule=self.rule, message=self.message, position=self.position)
-
-
-class Source(NamedTuple):
-    """The text a family reads, with thinking blanked out so that every offset is an offset in the raw text."""
-
-    text: str
-    tool_names: frozenset[str]

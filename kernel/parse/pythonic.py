@@ -8,11 +8,13 @@ from __future__ import annotations
 import re
 from typing import Any, NamedTuple
 
-from kernel.parse.jsonish import MAX_DEPTH, JsonReader, finite
-from kernel.parse.model import Found, Source, Unreadable
+from kernel.parse.jsonish import JsonReader
+from kernel.parse.model import Found, Unreadable
 from kernel.parse.quoting import is_shown
 from kernel.parse.shape import tool_name
+from kernel.parse.source import Source
 from kernel.parse.stops import TURN
+from kernel.parse.strictjson import MAX_DEPTH, finite
 
 CALL_AHEAD = re.compile(r"[A-Za-z_][\w.-]{0,127}\s{0,8}\(")
 _SPACE = re.compile(r"(?:\s|#[^\n]*+)*+")
@@ -45,7 +47,7 @@ _WORDS: dict[str, bool | None] = {
 _OPEN_LIST = re.compile(r"^[ \t]{0,8}\[\s{0,80}(?=[A-Za-z_][\w.-]{0,127}\()", re.MULTILINE)
 _WHOLE = re.compile(r"\s*+(?:print\(\s*+)?[A-Za-z_][\w.-]{0,127}\(")
 _FENCE = re.compile(
-    r"^[ \t]{0,8}```(?:tool_(?:code|call)s?[ \t]*\n|(?:python|py)[ \t]*\n(?=(?:print\(\s{0,8})?default_api\.))",
+    r"^[ \t]{0,8}```[ \t]{0,8}(?:tool_(?:code|call)s?[ \t]*\n|(?:python|py)[ \t]*\n(?=(?:print\(\s{0,8})?default_api\.))",
     re.MULTILINE,
 )
 _ASSIGN = re.compile(r"(?P<name>[A-Za-z_]\w{0,63})\s{0,8}=\s{0,8}(?=[A-Za-z_][\w.-]{0,127}\()")
@@ -135,10 +137,11 @@ def read_pythonic(source: Source) -> list[Found]:
     limit = turn.start() if turn else len(text)
     if (fence := _FENCE.search(text)) and fence.start() < limit:
         return _block(text, _skip(text, fence.end()), source.tool_names)
-    if (opening := _OPEN_LIST.search(text)) and opening.start() < limit:
+    opening = next((m for m in _OPEN_LIST.finditer(text, 0, limit) if not source.is_code(m.start())), None)
+    if opening is not None:
         start = text.index("[", opening.start())
         calls, end = read_calls(text, start, "pythonic", source.tool_names)
-        return [] if is_shown(text, start, end) else calls
+        return [] if is_shown(source, calls[0]._replace(start=start), end) else calls
     if opening := _WHOLE.match(text):
         return _whole_calls(text, _skip(text, 0), source.tool_names)
     return []

@@ -6,11 +6,13 @@ import re
 from typing import Any, NamedTuple
 
 from kernel.parse.jsonish import JsonReader
-from kernel.parse.model import Found, Source, Unreadable
+from kernel.parse.model import Found, Unreadable
 from kernel.parse.pythonic import CALL_AHEAD, read_call
 from kernel.parse.quoting import is_shown
 from kernel.parse.shape import arguments, calls_in, is_no_tool, tool_name
+from kernel.parse.source import Source
 from kernel.parse.stops import TURN, TURN_AT_END
+from kernel.parse.strictjson import behind_repeats
 
 _LABELS = {
     "input": r"action[ _]inputs?|action[ _](?:args|arguments|parameters)|动作输入|行动输入|操作输入|动作参数|行动参数|操作参数|工具输入|工具参数",
@@ -43,7 +45,7 @@ _COLON = re.compile(r"(?P<name>[A-Za-z_][\w.\-]{0,127}):[ \t]{1,8}(?P<text>\S[^\
 _NAME = re.compile(r"[^\W\d][\w.\-/:]*(?: [\w.\-/:]+){0,5}")
 _SPEECH = re.compile(r"(?:i|i'll|we|let|let's|please|no|use the|call the)\b", re.IGNORECASE)
 _CHOICE = re.compile(r"\S\s+(?:or|and|then)\s+\S|\S\s+[/|]\s+\S|\S\s*(?:或者?|,|，|、)\s*\S", re.IGNORECASE)
-_FENCE = re.compile(r"(?P<ticks>```|~~~)[\w+.-]{0,30}[ \t]*+\r?\n?")
+_FENCE = re.compile(r"(?P<ticks>```|~~~)(?:[ \t]{0,8}[\w+.-]{0,30}[ \t]*+\r?\n|[\w+.-]{0,30}[ \t]*+)")
 _STOP_WORD = re.compile(
     r"\n[ \t]*Obs(?:e(?:r(?:v(?:a(?:t(?:i(?:o(?:n)?)?)?)?)?)?)?)?\s*\Z|\n[ \t]*PAUSE\s*\Z", re.IGNORECASE
 )
@@ -73,7 +75,7 @@ def read_react(source: Source) -> list[Found]:
         return _inline(source)
     behind = 0
     for i, label in enumerate(labels):
-        if label.start < behind:
+        if label.start < behind or source.is_code(label.start):
             continue
         if label.kind in ("final", "answer") or (label.kind == "result" and calls):
             break
@@ -86,7 +88,7 @@ def read_react(source: Source) -> list[Found]:
             if calls:
                 break
             raise
-        if found and not _in_example(text, label.start, found[-1].end):
+        if found and not is_shown(source, found[0], found[-1].end):
             calls += found
         behind = found[-1].end if found else behind
     return calls
@@ -200,15 +202,16 @@ def _with_input(source: Source, raw_name: str, start: int, pos: int, limit: int)
         raise Unreadable("ambiguous", f"The action at offset {start} names more than one tool: {name[:60]!r}.", start)
     if not _NAME.fullmatch(name) or (_SPEECH.match(name) and name not in source.tool_names):
         raise Unreadable("malformed-call", f"The action at offset {start} is no tool's name: {name[:60]!r}.", start)
-    args, end, repaired = _input(source.text, pos, limit)
+    args, end, repaired = _input(source, pos, limit)
     return Found(tool_name(name, source.tool_names), args, "react", start, end, repaired)
 
 
-def _input(text: str, pos: int, limit: int) -> tuple[dict[str, Any], int, bool]:
+def _input(source: Source, pos: int, limit: int) -> tuple[dict[str, Any], int, bool]:
     """The input at `pos`: an object, or the bare text up to the next label. Returns arguments, end, repaired."""
+    text = source.text
     at = _skip(text, pos)
     if at >= limit:
-        return {}, min(pos, limit), False
+        return {}, min(pos, limit), at >= len(text)  # a text that ends here may have been cut
     fence = _FENCE.match(text, at)
     inside = _skip(text, fence.end()) if fence else at
     if (
@@ -219,7 +222,10 @@ def _input(text: str, pos: int, limit: int) -> tuple[dict[str, Any], int, bool]:
     ):
         value, end, repaired = JsonReader(text).read(inside)
         args, unwrapped = arguments(value, inside)
-        return args, end, repaired or unwrapped
+        behind = behind_repeats(text, end, value)
+        if text[_skip(text, behind) : _skip(text, behind) + 1] == "{":
+            raise Unreadable("ambiguous", f"A second object follows the input at offset {behind}.", behind)
+        return args, behind, repaired or unwrapped or behind > end
     if text[inside : inside + 1] == "[" and text[_skip(text, inside + 1) : _skip(text, inside + 1) + 1] == "{":
         value, end, repaired = JsonReader(text).read(inside)
         if isinstance(value, list) and len(value) == 1 and isinstance(value[0], dict):
@@ -229,6 +235,8 @@ def _input(text: str, pos: int, limit: int) -> tuple[dict[str, Any], int, bool]:
         if close < 0:
             raise Unreadable("cut-off", f"The block at offset {at} is never closed.", len(text))
         return {"input": text[fence.end() : close].rstrip()}, close + 3, False
+    if source.fence_open_at(pos) and (shut := source.next_fence(at)):
+        limit = min(limit, shut.start())
     turn = TURN_AT_END.search(text, at, limit)
     bare = _STOP_WORD.sub("", text[at : turn.start() if turn else limit]).rstrip().removesuffix("</s>").rstrip()
     if bare.endswith("\n```"):
@@ -256,12 +264,6 @@ def _inline(source: Source) -> list[Found]:
     if result := _INLINE_RESULT.search(text, inline.end()):
         ends.append(result.start())
     return [_with_input(source, inline["name"], inline.start(), inline.end(), min(ends, default=len(text)))]
-
-
-def _in_example(text: str, start: int, end: int) -> bool:
-    """Whether the action stands in a block that the line before it announces as an example."""
-    before = text[max(0, start - 40) : start].rstrip()
-    return before.endswith("```") and before != "```" and is_shown(text, start, end)
 
 
 def _clean(name: str) -> str:

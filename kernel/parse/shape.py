@@ -7,8 +7,9 @@ from collections.abc import Collection
 from math import isfinite
 from typing import Any, NamedTuple
 
-from kernel.parse.jsonish import JsonReader, strict
+from kernel.parse.jsonish import JsonReader
 from kernel.parse.model import Found, Unreadable
+from kernel.parse.strictjson import behind_repeats, strict
 
 NAME_KEYS = (
     "action",
@@ -214,7 +215,7 @@ def arguments(value: Any, pos: int, *, text_allowed: bool = True) -> tuple[dict[
     if value is None:
         return {}, False
     if isinstance(value, str):
-        return _from_string(value, pos)
+        return _from_string(value, pos, text_allowed=text_allowed)
     if isinstance(value, list) and len(value) == 1 and isinstance(value[0], dict):
         return value[0], True
     if text_allowed:
@@ -223,11 +224,16 @@ def arguments(value: Any, pos: int, *, text_allowed: bool = True) -> tuple[dict[
     raise Unreadable("not-an-object", message, pos)
 
 
-def _from_string(text: str, pos: int) -> tuple[dict[str, Any], bool]:
+def _from_string(text: str, pos: int, *, text_allowed: bool) -> tuple[dict[str, Any], bool]:
+    """A string that looks like JSON is JSON: only an object can then be the arguments, and null and nothing are none."""
     inner = text.strip()
-    if not inner:
+    if not inner or inner == "null":
         return {}, False
     if inner[0] != "{" or inner[1:].lstrip()[:1] not in ('"', "}", "'", "\\"):
+        if not text_allowed and (data := strict(inner)) and data[1] == len(inner):
+            if not isinstance(data[0], str):
+                return arguments(data[0], pos, text_allowed=False)
+            text = data[0]
         return {"input": text}, False
     if (found := strict(inner)) and found[1] == len(inner) and isinstance(found[0], dict):
         return found[0], False
@@ -236,7 +242,7 @@ def _from_string(text: str, pos: int) -> tuple[dict[str, Any], bool]:
     except Unreadable as inside:
         message = f"The arguments of the action at offset {pos} are a string with broken JSON. {inside.message}"
         raise Unreadable(inside.rule, message, pos) from None
-    if inner[end:].strip("} \t\r\n"):
+    if inner[behind_repeats(inner, end, value) :].strip("} \t\r\n"):
         message = f"The arguments of the action at offset {pos} are a string with more than one JSON object."
         raise Unreadable("ambiguous", message, pos)
     return value, True

@@ -23,7 +23,7 @@ TURN = re.compile(_TURN, re.MULTILINE | re.IGNORECASE)
 """What somebody else speaks behind; `TURN_AT_END` only the tokens, with nothing more on their line."""
 STOP = rf"(?P<result>{_RESULT})|(?P<final>{_FINAL})|(?P<turn>{_TURN})"
 
-_JSON_AHEAD = re.compile(r"\s{0,80}(?:[{\[]|```|~~~)")
+_JSON_AHEAD = re.compile(r"\s{0,80}(?:[{\[<]|```|~~~)")
 _CHOICE = re.compile(
     r"\A\W*or\b|\b(?:alternatively|or else|scratch that|on second thought|wait,|actually,|correction|no, |instead)"
     r"|\b(?:option|alternative|variant|choice)[ \t]{1,4}(?:[b-z]|[2-9]|two|three)\b|或者|不对|等等，|方案|选项",

@@ -11,36 +11,22 @@ from collections.abc import Callable
 
 from kernel.parse.gemma import read_braced
 from kernel.parse.jsonish import MORE_PAIRS, Json, JsonReader
-from kernel.parse.model import Found, Source, Unreadable
+from kernel.parse.marks import PATTERNS
+from kernel.parse.model import Found, Unreadable
 from kernel.parse.pythonic import CALL_AHEAD, read_call, read_calls
 from kernel.parse.quoting import is_shown
 from kernel.parse.shape import arguments, calls_in, is_no_tool, tool_name
+from kernel.parse.source import Source
 from kernel.parse.stops import STOP, behind_result, refuse_choice
+from kernel.parse.strictjson import behind_repeats
 from kernel.parse.xmlcalls import read_arg_pairs, read_named_tags, read_parameters
 
-_WRAP = (
-    r"<(?:\w{1,12}:)?(?:longcat_)?tool[_-]?(?:calls?|use)>|<function_?calls?>|<start_function_call>|<\|tool_calls?\|?>"
-    r"|<\|(?:tool_call|python)_start\|>|<\|action_start\|>(?:\s{0,4}<\|plugin\|>)?|<\|START_ACTION\|>|<\|tools_prefix\|>"
-    r"|<[|｜]tool[▁_]calls(?:[▁_]section)?[▁_]begin[|｜]>|\[TOOL_CALLS?\]|<(?:tools?|action|tool_code)>|\bfunctools(?=\[)"
-)
 _MARK = re.compile(
-    rf"(?P<wrap>{_WRAP})"
-    r"|(?P<function><function\s?[=(/]\s?[\"']?(?P<fname>[\w.:-]{1,128})[\"']?\)?)"
-    r"|(?P<invoke><(?:antml:|steptml:|[|｜]{1,2}DSML[|｜]{1,2}\s?)?(?:invoke|function|tool|tool_call)\s{1,4}name\s?=\s?"
-    r"[\"']?(?P<iname>[\w.:-]{1,128})[\"']?\s{0,4}(?P<empty>/)?>)"
-    r"|(?P<token><[|｜]tool[▁_]call[▁_]begin[|｜]>|\b(?=function<[|｜]tool[▁_]sep[|｜]>))"
-    r"|(?P<old><invoke>\s{0,8}<tool_name>\s{0,8}(?P<oname>[\w.:-]{1,128})\s{0,8}</tool_name>)"
-    r"|(?P<args>\[ARGS\])"
-    r"|(?P<python><\|python_tag\|>)"
-    r"|(?P<named>^>>>(?P<nname>[A-Za-z_][\w.-]{0,127})\n(?=\{)"
-    r"|<\|recipient\|>\s?(?P<rname>[A-Za-z_][\w.-]{0,127})\s{0,4}<\|content\|>\s{0,4}(?=\{)"
-    r"|✿FUNCTION✿:\s?(?P<qname>[A-Za-z_][\w.-]{0,127})\s{0,4}✿ARGS✿:\s?)"
-    r"|(?P<glued>^[A-Za-z_][\w.-]{0,127}(?=\{\s?\"))"
-    rf"|(?P<json>\{{)|{STOP}",
+    "|".join(f"(?P<{kind}>{pattern})" for kind, pattern in PATTERNS.items()) + rf"|(?P<json>\{{)|{STOP}",
     re.MULTILINE | re.IGNORECASE,
 )
 _SOFT = re.compile(r"<(?:tools?|action|tool_code|tool[_-]?use)>", re.IGNORECASE)
-_FENCE = re.compile(r"\s{0,80}(?:```|~~~)(?:\w{0,20})\s{0,8}")
+_FENCE = re.compile(r"\s{0,80}(?:```|~~~)(?:[ \t]{0,8}\w{0,20}\s{0,8})")
 _CLOSE = (
     r"(?:</(?:\w{1,12}:)?\w{0,20}(?:calls?|tools?|use|action|code|function)>|<function>"
     r"|(?P<opening><\|?tool_calls?\|?>)|<[|｜]?/?tool[▁_]calls?(?:[▁_]section)?(?:[▁_]end)?[|｜]?>|<tool_call\|>|<\|python_end\|>|<end_function_call>|<\|(?:/tool_calls?|action_end"
@@ -51,7 +37,7 @@ _ENDING = re.compile(rf"[}}\]\s]{{0,40}}(?:(?:```|~~~)\s{{0,8}})?{_CLOSE}", re.I
 _SPACE = re.compile(r"\s*+")
 _NAME = re.compile(r"[A-Za-z_][\w.:/-]{0,127}+")
 _AFTER_NAME = re.compile(
-    r"(?:\[CALL_ID\][\w-]{1,64})?(?P<args>\[ARGS\])?\s{0,8}(?:(?:```|~~~)\w{0,20}\s{0,8})?(?P<object>\{)"
+    r"(?:\[CALL_ID\][\w-]{1,64})?(?P<args>\[ARGS\])?\s{0,8}(?:(?:```|~~~)[ \t]{0,8}\w{0,20}\s{0,8})?(?P<object>\{)"
     r"|\s{0,80}(?P<pairs><arg_key>)|\s{0,80}(?P<close></[\w:]{0,30}tool_call>)|(?P<cut>\[ARGS\])"
 )
 _ID = re.compile(
@@ -59,6 +45,7 @@ _ID = re.compile(
 )
 _INVOKE_AHEAD = re.compile(r"\s{0,8}<(?:steptml:)?invoke\s", re.IGNORECASE)
 _NAMED_AFTER_SEP = re.compile(r"\s{0,8}([A-Za-z_][\w.-]{0,127})\s{0,8}(?=```|\{)")
+_REST = re.compile(r"\s*+(?:```\s*+)?(?:<\|\w{1,40}\|>|</s>|\s)*+\Z")
 _TOKEN = re.compile(r"<\|\w{1,40}\|>")
 _GLUED_TRIES = 32
 
@@ -89,12 +76,13 @@ def read_tagged(source: Source) -> list[Found]:
                 pos, spare = end, spare - cost
             continue
         kind = mark.lastgroup if mark.lastgroup in _READERS else next((k for k in _READERS if mark[k]), None)
-        if kind == "glued":
+        if kind in ("glued", "over"):
             tries -= 1
         if (
             kind is None
-            or (kind == "glued" and tries < 0)
+            or (kind in ("glued", "over") and tries < 0)
             or (text[start - 1 : start] == "`" and text[pos : pos + 1] == "`")
+            or source.is_code(start)
         ):
             continue
         try:
@@ -106,14 +94,14 @@ def read_tagged(source: Source) -> list[Found]:
         if reading is None:
             pos = max(pos, start + 1)  # a mark may have no width
             if (
-                kind != "glued"
+                kind not in ("glued", "over")
                 and not _SOFT.match(mark[0])
                 and (text[start - 1 : start] in ("", "\n") or mark[0][1:2] in "|｜T")
             ):
                 empty = empty or mark
             continue
         found, pos = reading
-        if found and not is_shown(text, start, pos):
+        if found and not is_shown(source, found[0]._replace(start=start), pos):
             refuse_choice(text, calls, found, start)
             calls += [call._replace(start=start) if i == 0 else call for i, call in enumerate(found)]
             calls[-1] = calls[-1]._replace(end=pos)
@@ -273,6 +261,19 @@ def _glued(source: Source, mark: re.Match[str]) -> _Reading:
     )
 
 
+def _over(source: Source, mark: re.Match[str]) -> _Reading:
+    """A known tool's name on a line of its own, over the arguments that end the text."""
+    text, name = source.text, mark["vname"]
+    if name not in source.tool_names:
+        return None
+    fence = _FENCE.match(text, mark.end())
+    pos = fence.end() if fence else _skip(text, mark.end())
+    args, end, repaired = _object(text, pos)
+    if calls_in(args, pos, source.tool_names) or not _REST.match(text, end):
+        return None
+    return [Found(name, args, "glm", mark.start(), end, repaired)], end
+
+
 _READERS: dict[str, Callable[[Source, re.Match[str]], _Reading]] = {
     "wrap": _wrap,
     "function": _function,
@@ -283,6 +284,7 @@ _READERS: dict[str, Callable[[Source, re.Match[str]], _Reading]] = {
     "python": _python,
     "named": _named,
     "glued": _glued,
+    "over": _over,
 }
 
 
@@ -326,6 +328,8 @@ def _object(text: str, pos: int) -> Json:
         raise Unreadable("malformed-call", f"Expected the arguments of a call at offset {pos}.", pos)
     value, end, repaired = JsonReader(text, _END_MARK).read(pos)
     args, unwrapped = arguments(value, pos, text_allowed=False)
+    behind = behind_repeats(text, end, value)
+    end, repaired = behind, repaired or behind > end
     if MORE_PAIRS.match(text, end):
         raise Unreadable("malformed-json", f"The JSON goes on after it was closed at offset {end}.", end)
     return Json(args, end, repaired or unwrapped)

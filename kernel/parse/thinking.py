@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from kernel.parse.jsonish import strict
 from kernel.parse.model import Unreadable
+from kernel.parse.strictjson import strict
 
 _NAMES = "think|thinking|thoughts?|reasoning|reflection|scratch_?pad|analysis|inner_monologue|antThinking|seed:think|mm:think"
 _OPEN = (

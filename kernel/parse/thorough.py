@@ -11,13 +11,16 @@ from itertools import pairwise
 from kernel.parse.codeblocks import read_codeblocks
 from kernel.parse.embedded import read_embedded
 from kernel.parse.harmony import Harmony, read_harmony
-from kernel.parse.model import Found, Parsed, ParseFault, Source, Unreadable
+from kernel.parse.model import Found, Parsed, ParseFault, Unreadable
 from kernel.parse.pythonic import read_pythonic
-from kernel.parse.quoting import is_enclosed
+from kernel.parse.quoting import is_enclosed, is_shown
 from kernel.parse.react import read_react
 from kernel.parse.reading import faulty, reading
+from kernel.parse.source import Source
+from kernel.parse.stops import STOP, behind_result
 from kernel.parse.tagged import read_tagged
 from kernel.parse.thinking import blank_thinking
+from kernel.parse.usual import no_action
 from kernel.parse.visible import thought_of, visible_of
 
 _FAMILIES: tuple[tuple[str, Callable[[Source], list[Found]]], ...] = (
@@ -28,6 +31,7 @@ _FAMILIES: tuple[tuple[str, Callable[[Source], list[Found]]], ...] = (
     ("one code block", read_codeblocks),
 )
 
+_STOP = re.compile(STOP, re.MULTILINE | re.IGNORECASE)
 _HARMONY = re.compile(r"<\|(?:start|channel|message)\|>|\bto=functions\.|(?P<other>\{|<tool_call>)")
 
 
@@ -36,9 +40,10 @@ def thorough(text: str, names: frozenset[str]) -> Parsed:
     masked, thinking, open_at = text, False, None
     try:
         if _speaks_harmony(text):
-            harmony: Harmony = read_harmony(Source(text, names))
-            if harmony.calls:
-                return reading(harmony.calls, harmony.text)
+            source = Source(blank_thinking(text).text, names)
+            harmony: Harmony = read_harmony(source)
+            if harmony.calls and (calls := _own(source, harmony.calls)):
+                return reading(calls, harmony.text)
             masked, thinking = harmony.text, harmony.thinking
         blanked = blank_thinking(masked)
         masked, thinking, open_at = blanked.text, thinking or blanked.found, blanked.open_at
@@ -50,7 +55,7 @@ def thorough(text: str, names: frozenset[str]) -> Parsed:
     except Unreadable as unreadable:
         return faulty(unreadable.fault(), visible_of(masked))
     visible = visible_of(masked)
-    return faulty(_nothing(visible, thinking, open_at), visible)
+    return faulty(_nothing(masked, visible, names, thinking, open_at), visible)
 
 
 def _speaks_harmony(text: str) -> bool:
@@ -59,18 +64,30 @@ def _speaks_harmony(text: str) -> bool:
     return first is not None and first["other"] is None
 
 
+def _own(source: Source, calls: list[Found]) -> list[Found]:
+    """Harmony's calls, where the first of them is made, and not in a result, an answer or a turn that the text plays."""
+    start = calls[0].start
+    stop = _STOP.search(source.text, 0, start)
+    if is_shown(source, calls[0]) or (
+        stop and (not stop["result"] or behind_result(source.text, *stop.span()) > start)
+    ):
+        return []
+    return _made(source, calls)
+
+
 def _calls(source: Source) -> list[Found]:
     order = _FAMILIES
     if source.text.lstrip()[:1] == "{":
         order = (_FAMILIES[2], *_FAMILIES)
-    return next((calls for _, read in order if (calls := _made(source.text, read(source)))), [])
+    return next((calls for _, read in order if (calls := _made(source, read(source)))), [])
 
 
-def _made(text: str, found: list[Found]) -> list[Found]:
-    """The calls that stand in no comment, example or invented result opened before them."""
+def _made(source: Source, found: list[Found]) -> list[Found]:
+    """The calls that stand in no comment, example or invented result opened before them, nor in what is only shown."""
     behind, calls = 0, list[Found]()
     for call in found:
-        if not is_enclosed(text, behind, call.start):
+        shown = source.is_in_shown(call.start)
+        if not shown and not is_enclosed(source.text, behind, call.start):
             calls.append(call)
         behind = max(behind, call.end)
     return calls
@@ -87,11 +104,9 @@ def _behind_thinking(text: str, open_at: int, names: frozenset[str]) -> list[Fou
     return [] if thought_of("".join(gaps)) or visible_of(text[calls[-1].end :]) else calls
 
 
-def _nothing(visible: str, thinking: bool, open_at: int | None) -> ParseFault:
+def _nothing(text: str, visible: str, names: frozenset[str], thinking: bool, open_at: int | None) -> ParseFault:
     if thinking and not visible:
         where = open_at or 0
         how = "is never closed" if open_at is not None else "is all there is"
         return ParseFault(rule="thinking-only", message=f"The thinking block at offset {where} {how}.", position=where)
-    return ParseFault(
-        rule="no-action", message="The reply holds no action." if visible else "The reply is empty.", position=0
-    )
+    return no_action(text, visible, names)

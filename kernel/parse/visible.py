@@ -12,7 +12,7 @@ _TOKEN = (
 )
 _LEFT = re.compile(rf"\A(?:\s|{_TOKEN}|assistant\s{{0,4}}\n)*+", re.IGNORECASE)
 _WRAPPER = re.compile(
-    rf"(?:{_TOKEN}|</?(?:\w{{1,12}}:)?\w{{0,20}}(?:tool_?calls?|function_?calls?|function|DSML)[^<>\n]{{0,40}}>|(?:```|~~~)\w{{0,20}})\Z",
+    rf"(?:{_TOKEN}|</?(?:\w{{1,12}}:)?\w{{0,20}}(?:tool_?calls?|function_?calls?|function|DSML)[^<>\n]{{0,40}}>|(?:```|~~~)[ \t]{{0,8}}\w{{0,20}})\Z",
     re.IGNORECASE,
 )
 _RIGHT_TOKEN = re.compile(rf"(?:{_TOKEN})\Z", re.IGNORECASE)

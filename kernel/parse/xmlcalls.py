@@ -9,16 +9,16 @@ from __future__ import annotations
 import re
 from typing import Any, NamedTuple
 
-from kernel.parse.jsonish import strict
+from kernel.parse.marks import NAMESPACE
 from kernel.parse.model import Unreadable
+from kernel.parse.strictjson import strict
 
-_NS = r"(?:antml:|steptml:|[|｜]{1,2}DSML[|｜]{1,2}\s?)?"
 _EQUALS = r"=[ \t]{0,4}[\"']?([^\s\"'<>=]{1,128})[\"']?[ \t]{0,8}(?:>|\r?\n)"
 _NAMED = r"\s{1,8}name\s{0,4}=\s{0,4}[\"']?([^\s\"'<>]{1,128})[\"']?([^<>\n]{0,80})>"
-_OPEN = rf"<{_NS}param(?:eter)?(?:{_EQUALS}|{_NAMED})"
-_CLOSE = rf"</{_NS}param(?:eter)?(?:=[^<>\n]{{0,128}})?\s{{0,8}}/?>"
+_OPEN = rf"<{NAMESPACE}param(?:eter)?(?:{_EQUALS}|{_NAMED})"
+_CLOSE = rf"</{NAMESPACE}param(?:eter)?(?:=[^<>\n]{{0,128}})?\s{{0,8}}/?>"
 _END = (
-    rf"</{_NS}(?:function|invoke|tool|tool_calls|function_calls|calls)\s{{0,8}}>"
+    rf"</{NAMESPACE}(?:function|invoke|tool|tool_calls|function_calls|calls)\s{{0,8}}>"
     r"|</[\w:]{0,30}(?:tool_calls?|function_calls?)>"
 )
 _OPEN_PARAM = re.compile(_OPEN)

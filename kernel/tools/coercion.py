@@ -47,12 +47,14 @@ class Coercion:
         root: The whole schema; local references are looked up in it.
         fits: Says whether a value is valid at a place of the schema, given as `#/pointer`.
         follow: Whether local references may be followed; not when `$id` inside the schema changes what they mean.
+        guess: Whether a lone `{"input": value}` may be taken for the one property that it can mean.
     """
 
-    __slots__ = ("_branches", "_fits", "_follow", "_root", "changed")
+    __slots__ = ("_branches", "_fits", "_follow", "_guess", "_root", "changed")
 
-    def __init__(self, root: Mapping[str, Any], fits: Validity, *, follow: bool) -> None:
+    def __init__(self, root: Mapping[str, Any], fits: Validity, *, follow: bool, guess: bool = True) -> None:
         self._root = root
+        self._guess = guess
         self._fits = fits
         self._follow = follow
         self._branches = 0
@@ -60,7 +62,7 @@ class Coercion:
 
     def run(self, args: Any) -> Any:
         """The coerced arguments, or `args` itself when nothing changed; `changed` names the paths."""
-        name = self._bare_name(args)
+        name = self._bare_name(args) if self._guess else None
         if name is not None:
             renamed = self._walk({name: args["input"]}, self._root, "#", (), 0)
             if self._fits("#", renamed):

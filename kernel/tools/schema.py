@@ -96,12 +96,17 @@ class ArgumentSchema:
             sane, refused = _sanitised(args)
             return not refused and bool(self._validator.is_valid(sane))
 
-    def check(self, args: Any) -> Checked:
+    def check(self, args: Any, *, guess: bool = True) -> Checked:
         """Fill in defaults, coerce where the schema demands it, and list what still does not fit. Never raises.
 
         Only exact conversions are made: numbers, booleans, objects and arrays written as strings; null for an optional
         property; a lone `{"input": value}` when just one property can be meant.
+
+        Args:
+            guess: False for a tool with side effects: a lone input that the schema does not name is then a violation.
         """
+        if not guess and self.is_lone_input(args):
+            return Checked(args=args, violations=self._unnamed(args))
         if not self._has_defaults:
             if self.is_valid(args):
                 return Checked(args=args)
@@ -130,6 +135,20 @@ class ArgumentSchema:
             made = sample(self.schema, self.schema)
             self._sample = made if isinstance(made, dict) and self.is_valid(made) else {}
         return self._sample if self._sample or self.is_valid({}) else None
+
+    def is_lone_input(self, args: Any) -> bool:
+        """Whether the arguments are a text without a name: `{"input": value}`, of which the schema knows nothing."""
+        if len(args) != 1 or "input" not in args:
+            return False
+        properties: Mapping[str, Any] = self.schema.get("properties") or {}
+        return properties != {} and "input" not in properties
+
+    def _unnamed(self, args: Any) -> tuple[Violation, ...]:
+        names = tuple(self.schema["properties"])
+        text, text_zh = "an argument with a name of its own", "带有自己名称的参数"
+        unnamed = Violation(path="/input", value=args["input"], expected=text, expected_zh=text_zh, allowed=names)
+        missing = tuple(v for v in self._violations(args) if v.value is ABSENT)
+        return (*missing, unnamed)
 
     def _fits(self, place: str, value: Any) -> bool:
         if self._parts is None:

@@ -6,7 +6,7 @@ import json
 
 from hypothesis import given, strategies as st
 
-from kernel.parse import _is_suspect
+from kernel.parse.model import Unreadable
 from kernel.parse.thorough import thorough
 from kernel.parse.usual import read_usual
 
@@ -36,21 +36,40 @@ arguments = st.dictionaries(st.text(max_size=5) | st.just("type"), leaves | st.l
 names = st.sampled_from(["search", "None", "functions.x", "finish", "a b", "查", "no_tool"])
 
 
+PLAIN = (
+    "{body}",
+    "```json\n{body}\n```",
+    "```\n{body}\n```",
+    "<tool_call>\n{body}\n</tool_call>",
+    "<tool_call>{body}</tool_call>",
+    "Action: {name}\nAction Input: {args}",
+    "Action: {name} \nAction Input:\n{args}",
+    "Action:{name}\nAction Input: {args} so",
+    "Action Input: {args}",
+    "",
+)
+
+
 @st.composite
 def replies(draw: st.DrawFn) -> str:
     keys = draw(
         st.sampled_from([("action", "args"), ("name", "arguments"), ("args", "action"), ("tool", "input"), ("x", "y")])
     )
-    body = json.dumps({keys[0]: draw(names), keys[1]: draw(arguments)}, ensure_ascii=draw(st.booleans()))
+    name, given_args = draw(names), draw(arguments)
+    body = json.dumps({keys[0]: name, keys[1]: given_args}, ensure_ascii=draw(st.booleans()))
     if draw(st.booleans()):
         body = body[:-1] + draw(st.sampled_from(["", ', "args": {}}', "}", ", }"]))
-    return draw(words) + draw(st.sampled_from(["\n", "", " ", "\n\n"])) + body + draw(st.sampled_from(["", "\n", " x"]))
+    form = draw(st.sampled_from(PLAIN))
+    text = form.replace("{body}", body).replace("{name}", name).replace("{args}", json.dumps(given_args))
+    return draw(words) + draw(st.sampled_from(["\n", "", " ", "\n\n"])) + text + draw(st.sampled_from(["", "\n", " x"]))
 
 
-@given(replies())
-def test_quick_and_thorough_readings_agree(text: str) -> None:
+@given(replies(), st.sampled_from([frozenset[str](), frozenset({"search", "finish"}), frozenset({"查"})]))
+def test_quick_and_thorough_readings_agree(text: str, tools: frozenset[str]) -> None:
     """Where the quick reading gives anything, it is what the thorough one gives."""
-    start = text.find("{")
-    quick = read_usual(text, _is_suspect(text[: max(start, 0)]))
+    try:
+        quick = read_usual(text, tools)
+    except Unreadable:
+        return
     if quick is not None:
-        assert quick == thorough(text, frozenset())
+        assert quick == thorough(text, tools)

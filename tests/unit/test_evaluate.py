@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -214,3 +215,47 @@ def test_faults_are_said_in_the_language_of_the_run() -> None:
     decision = evaluate(call("look", "{}"), rules("tools", "zh"))
     [made] = decision.calls
     assert made.fault is not None and "缺失" in made.fault.message
+
+
+@pytest.mark.parametrize("value", ["null", "[]", "true", "3", '"x"', "the first"])
+@pytest.mark.parametrize(
+    "form", ['{{"name": "write", "arguments": {}}}', '<tool_call>{{"name": "write", "arguments": {}}}</tool_call>']
+)
+def test_a_text_without_a_name_never_becomes_an_argument_of_a_side_effect(form: str, value: str) -> None:
+    decision = evaluate(Reply(text=form.format(json.dumps(value))), rules())
+    assert decision.kind == "fault" or all(made.fault is not None for made in decision.calls)
+
+
+def test_a_lone_text_is_the_one_argument_of_a_tool_that_reads_and_is_refused_with_the_names_for_a_side_effect() -> None:
+    [read] = evaluate(Reply(text="Action: look\nAction Input: kelp"), rules()).calls
+    assert read.args == {"q": "kelp", "n": 1} and read.fault is None
+    [written] = evaluate(Reply(text="Action: write\nAction Input: kelp"), rules()).calls
+    assert (
+        written.fault is not None and "/path: is missing" in written.fault.message and "path" in written.fault.message
+    )
+
+
+def test_an_action_whose_input_is_not_written_reaches_no_side_effect() -> None:
+    [written] = evaluate(Reply(text="Action: write\nAction Input:"), rules()).calls
+    assert written.repaired and written.fault is not None
+
+
+def test_the_same_arguments_twice_are_a_repair_and_two_objects_are_a_fault() -> None:
+    [twice] = evaluate(call("look", '{"q": "a"}{"q": "a"}'), rules("tools")).calls
+    assert twice.repaired and twice.args["q"] == "a" and twice.fault is None
+    [two] = evaluate(call("look", '{"q": "a"}{"q": "b"}'), rules("tools")).calls
+    assert two.fault is not None and two.fault.rule == "ambiguous"
+
+
+QUOTED = """Old frameworks print this:
+```
+Thought: clean up
+Action: write
+Action Input: {"path": "/"}
+```
+Do not do that. The answer is 42."""
+
+
+def test_an_answer_that_quotes_labels_in_a_block_is_an_answer() -> None:
+    decision = evaluate(Reply(text=QUOTED, finish_reason="stop"), rules("tools"))
+    assert (decision.kind, decision.answer) == ("finish", QUOTED)

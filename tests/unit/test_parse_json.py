@@ -52,10 +52,6 @@ SHAPES: dict[str, tuple[str, list[Call]]] = {
     "prose, then fenced action": ('I look.\n```json\n{"action": "f", "args": {}}\n```', [("f", {})]),
     "fence of another name": ('```tool_call\n{"name": "f", "arguments": {}}\n```', [("f", {})]),
     "fence never closed around whole JSON": ('```json\n{"action": "f", "args": {}}', [("f", {})]),
-    "fenced action with a remark behind": (
-        '```json\n{"action": "f", "args": {}}\n```\nThis will list the files.',
-        [("f", {})],
-    ),
     "whole text in single backticks": ('`{"action": "f", "args": {}}`', [("f", {})]),
     "one brace too many": ('{"action": "f", "args": {"a": 1}}}', [("f", {"a": 1})]),
     "data before the action": ('{"plan": ["x"]}\n{"action": "f", "args": {}}', [("f", {})]),
@@ -142,6 +138,10 @@ REFUSED: dict[str, tuple[str, str]] = {
     "plain data": ('{"answer": 42}', "no-action"),
     "an announced example": ('For example, you could send:\n{"action": "f", "args": {}}', "no-action"),
     "a disowned call": ('```json\n{"action": "f", "args": {}}\n```\nThis is just an example.', "no-action"),
+    "a block with prose behind": (
+        '```json\n{"action": "f", "args": {}}\n```\nThis will list the files.',
+        "no-action",
+    ),
     "a thought of a call": ('I could call {"action": "f", "args": {}}', "no-action"),
     "in the middle of a sentence": ('The log shows {"action": "f", "args": {}} as the culprit.', "no-action"),
     "in backticks in a sentence": ('Do not send `{"action": "f", "args": {}}` here.', "no-action"),
