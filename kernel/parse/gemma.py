@@ -10,7 +10,7 @@ from kernel.parse.model import Found, Unreadable
 from kernel.parse.shape import tool_name
 
 _HEAD = re.compile(r"\s{0,8}([A-Za-z_][\w.-]{0,127})\s{0,8}(?=\{)")
-_ESCAPE = re.compile(r'<escape>|<\|"\|>')
+_ESCAPE = re.compile(r'<escape>|<\|"\|>|"(?:[^"\\]|\\.){0,4000}"', re.DOTALL)
 
 
 def read_braced(text: str, pos: int, tool_names: frozenset[str], end_mark: re.Pattern[str]) -> tuple[list[Found], int]:
@@ -30,6 +30,10 @@ def read_braced(text: str, pos: int, tool_names: frozenset[str], end_mark: re.Pa
             stop = closing.start() if closing else len(text)
             parts.append(text[at:stop])
             break
+        if escape[0][0] == '"':  # a text between quotes may hold the end mark
+            parts.append(text[at : escape.end()])
+            at = escape.end()
+            continue
         parts.append(text[at : escape.start()])
         shut = text.find(escape[0], escape.end())
         if shut < 0:

@@ -121,7 +121,7 @@ def _is_shown(source: Source, call: Found, end: int) -> bool:
         return True
     known = source.knows(call.name)
     if call.family == "react" and not is_block:  # its labels announce it, and a thought before it speaks of much
-        return not is_thought(left) and is_withdrawn(left, known)
+        return (behind != "" and _disowns(behind)) or (not is_thought(left) and is_withdrawn(left, known))
     if is_withdrawn(left, known) or (behind and _disowns(behind)):
         return True
     if behind and is_block and call.family != "codeblock":

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from typing import Any
 
 from kernel.parse.gemma import read_braced
 from kernel.parse.jsonish import MORE_PAIRS, Json, JsonReader
@@ -15,7 +16,7 @@ from kernel.parse.marks import PATTERNS
 from kernel.parse.model import Found, Unreadable
 from kernel.parse.pythonic import CALL_AHEAD, read_call, read_calls
 from kernel.parse.quoting import is_shown
-from kernel.parse.shape import arguments, calls_in, is_no_tool, tool_name
+from kernel.parse.shape import arguments, calls_in, is_no_tool, tool_name, usual_call
 from kernel.parse.source import Source
 from kernel.parse.stops import STOP, behind_result, refuse_choice
 from kernel.parse.strictjson import behind_repeats
@@ -203,7 +204,22 @@ def _token(source: Source, mark: re.Match[str]) -> _Reading:
         pos = fence.end()
     args, end, repaired = _object(text, _skip(text, pos))
     name = tool_name(name, source.tool_names, indexed=family == "kimi")
+    name, args = _unpacked(source, name, args, mark.start())
     return [Found(name, args, family, mark.start(), end, repaired)], _ending(text, end)
+
+
+def _unpacked(source: Source, name: str, args: dict[str, Any], at: int) -> tuple[str, dict[str, Any]]:
+    """The call that stands whole within the arguments of one whose own name is a mere id, or the same.
+
+    Raises:
+        Unreadable: `ambiguous`; both names are tools'.
+    """
+    inner = usual_call(args) if len(args) == 2 else None
+    if inner is None or (name in source.tool_names and inner.name not in source.tool_names):
+        return name, args
+    if inner.name == name or name not in source.tool_names:
+        return (inner.name, inner.args) if inner.name in source.tool_names else (name, args)
+    raise Unreadable("ambiguous", f"The call at offset {at} names {name[:60]!r} and {inner.name[:60]!r}.", at)
 
 
 def _args(source: Source, mark: re.Match[str]) -> _Reading:

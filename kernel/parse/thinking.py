@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from kernel.parse.marks import NAMESPACE
 from kernel.parse.model import Unreadable
 from kernel.parse.strictjson import strict
 
@@ -18,7 +19,10 @@ _OPEN = (
     r"|<\|thinking\|>|<unused94>"
 )
 _CLOSE = rf"</(?P<untag>{_NAMES})>|\[/THINK\]|◁/think▷|<\|end_of_thought\|>|<\|END_THINKING\|>|<channel\|>|<\|/thinking\|>|<unused95>"
-_MARK = re.compile(rf"(?P<open>{_OPEN})|(?P<close>{_CLOSE})|(?P<call><tool_call>)|(?P<json>\{{)", re.IGNORECASE)
+_MARK = re.compile(
+    rf"(?P<open>{_OPEN})|(?P<close>{_CLOSE})|(?P<call><(?P<calltag>{NAMESPACE}(?:tool_call|function|invoke))(?=[\s=>]))|(?P<json>\{{)",
+    re.IGNORECASE,
+)
 _CLOSE_ONLY = re.compile(_CLOSE, re.IGNORECASE)
 _ANY = re.compile(rf"{_OPEN}|{_CLOSE}", re.IGNORECASE)
 _STRICT_TRIES = 32
@@ -39,7 +43,8 @@ def blank_thinking(text: str) -> Thinking:
         return Thinking(text, False, None)
     spans: list[tuple[int, int]] = []
     open_at: int | None = None
-    pos, tries, bounded = 0, _STRICT_TRIES, True
+    pos, tries = 0, _STRICT_TRIES
+    unclosed = set[str]()
     while mark := _MARK.search(text, pos):
         start, pos = mark.span()
         if mark["json"]:
@@ -47,9 +52,11 @@ def blank_thinking(text: str) -> Thinking:
                 tries -= 1
                 pos = _end_of_object(text, start) or pos
         elif mark["call"]:
-            end = text.find("</tool_call>", pos) if bounded else -1
-            bounded = end >= 0
-            pos = end if bounded else pos
+            tag = f"</{mark['calltag']}>"
+            end = text.find(tag, pos) if tag not in unclosed and len(unclosed) < _STRICT_TRIES else -1
+            if end < 0:
+                unclosed.add(tag)
+            pos = max(pos, end)
         elif text[start - 1 : start] == "`" and text[pos : pos + 1] == "`":
             continue  # the name of a tag in running text
         elif mark["close"]:

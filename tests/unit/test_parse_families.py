@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+from typing import Any
+
 import pytest
 
 from kernel.loop.evaluation import Rules, evaluate
@@ -96,6 +100,11 @@ def registry() -> dict[str, Tool]:
     return {tool.name: tool for tool in tools}
 
 
+_CASES = [
+    json.loads(line)
+    for line in (Path(__file__).parent.parent / "data" / "parser_known.jsonl").read_text("utf-8").splitlines()
+]
+
 RULES = Rules(protocol="tools", tools=registry(), texts=Texts("en"))
 
 
@@ -157,3 +166,10 @@ def test_broken_off_anywhere_it_is_never_a_finished_answer(family: str) -> None:
     for end in range(3, len(whole)):
         text = "I check the log first.\n\n" + whole[:end]
         assert evaluate(Reply(text=text, finish_reason="stop"), RULES).kind != "finish", whole[:end]
+
+
+@pytest.mark.parametrize("case", _CASES, ids=[case["id"] for case in _CASES])
+def test_with_known_tools_the_first_call_is_the_expected_one_or_there_is_none(case: dict[str, Any]) -> None:
+    calls = parse(case["raw"], tool_names=NAMES | {"write"}).calls
+    first = {"name": calls[0].name, "args": calls[0].args} if calls else "unparsable"
+    assert first == case["expect"], case["why"]
