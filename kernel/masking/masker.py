@@ -28,6 +28,16 @@ from kernel.masking.walk import rewrite
 DEFAULT_VERSION: Final = 1
 """Raised whenever the built-in rules change what they mask."""
 _CONTEXT_KINDS: Final = ("password", "secret", "authorization", "cookie", "bearer-token", "basic-auth", "url-password")
+
+
+class Found(Counter[str]):
+    """What was masked: how many secrets of each kind, and the placeholder of each that its form alone would not give away."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.secrets: dict[str, str] = {}
+
+
 _PASSES: Final = 8  # a mask may free the border of a neighbour; each pass leaves less, and two have always been enough
 
 
@@ -92,6 +102,11 @@ class Masker:
         count: Counter[str] = Counter()
         return self._mask(value, count), count
 
+    def mask_learning(self, value: Any) -> tuple[Any, dict[str, str]]:
+        """`mask(value)`, and the secrets in it that were known by their name or a rule, each with its placeholder."""
+        found = Found()
+        return self._mask(value, found), found.secrets
+
     def find(self, text: str) -> list[Hit]:
         """The secrets that the built-in and name rules see in `text`, by position; for reports on files."""
         return self._scanner.find(text)
@@ -117,9 +132,12 @@ class Masker:
         return rewrite(value, leaf, rename, advance if self._paths else None, self._paths)
 
     def _stand_in(self, hit: Hit, count: Counter[str] | None) -> str:
+        stand_in = placeholder(hit.kind, hit.secret, strong=hit.strong, key=self.key)
         if count is not None:
             count[hit.kind] += 1
-        return placeholder(hit.kind, hit.secret, strong=hit.strong, key=self.key)
+            if isinstance(count, Found) and not hit.strong:
+                count.secrets[hit.secret] = stand_in
+        return stand_in
 
     def _leaf(self, text: str, states: States, name: str | None, count: Counter[str] | None = None) -> str:
         if states:
@@ -156,15 +174,17 @@ class Masker:
 
     def _added(self, text: str, count: Counter[str] | None) -> str:
         """Personal data and the user's text rules; applied inside the strings of JSON text that they would break."""
-        trial: Counter[str] = Counter()
+        trial = Found()
         masked = self._apply(text, trial)
         if masked is text or masked == text:
             return text
         if text.lstrip()[:1] in tuple('{["') and _is_json(text) and not _is_json(masked):
-            trial.clear()
+            trial = Found()
             masked = in_literals(text, lambda plain: self._apply(plain, trial))
         if count is not None:
             count.update(trial)
+            if isinstance(count, Found):
+                count.secrets.update(trial.secrets)
         return masked
 
     def _apply(self, text: str, count: Counter[str]) -> str:

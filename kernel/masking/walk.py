@@ -10,6 +10,8 @@ Step = Callable[[Any, str | int], Any]
 
 _NAME_KEYS: Final = ("name", "key")
 _VALUE_KEYS: Final = frozenset(("value", "stringValue", "string_value"))
+_PLAIN_KEYS: Final = frozenset(("raw", "plain", "text", "string", "data", "content", "default"))
+"""Keys that say nothing of their own: what stands under one is named by the key above."""
 _SHORTEST_KEY: Final = 16  # characters; no credential form is shorter
 
 
@@ -29,7 +31,7 @@ def rewrite(value: Any, leaf: Leaf, rename: Callable[[str], str], step: Step | N
 
     Only changed containers are copied, as plain dict, list or tuple; numbers, booleans, None and all other objects
     stay as they are. Strings in a list are named by the key of the list. In `{"name": N, "value": V}` (and `key`), the
-    shape of headers and of OTLP attributes, V is named by N. O(size), no recursion.
+    shape of headers and of OTLP attributes, V is named by N, and so is what stands under `raw`, `text` or the like in an object. O(size), no recursion.
     """
     if isinstance(value, str):
         return leaf(value, state, None)
@@ -47,15 +49,15 @@ def rewrite(value: Any, leaf: Leaf, rename: Callable[[str], str], step: Step | N
                 _touch(node, touched)
                 node.renamed = {**(node.renamed or {}), key: new_key}
             of_pair = is_dict and key in _VALUE_KEYS
-            label: Any = (pair or name or key) if of_pair else key if is_dict else name
+            told = name is not None and is_dict and key in _PLAIN_KEYS
+            label: Any = (pair or name or key) if of_pair else name if told else key if is_dict else name
             if isinstance(item, str):
                 new = leaf(item, at if step is None else step(at, key), label)
                 if new is not item and new != item:
                     _touch(node, touched)
                     node.copy[key] = new
             elif isinstance(item, dict | list | tuple):
-                below = label if of_pair or not isinstance(item, dict) else None
-                stack.append((_Node(item, node, key), at if step is None else step(at, key), below))
+                stack.append((_Node(item, node, key), at if step is None else step(at, key), label))
     return _finished(touched) if touched else value
 
 

@@ -31,7 +31,7 @@ from kernel.trace.codec import (
     step_attributes,
     step_end_attributes,
 )
-from kernel.trace.scrub import Scrubber
+from kernel.trace.scrub import Scrubber, may_name_a_secret
 from kernel.trace.span import CLIENT, INTERNAL, Event, Link, Span
 
 P = ParamSpec("P")
@@ -211,6 +211,7 @@ class Recorder:
             if record.key is not None and begun is None:
                 self._scrubber.effect()
             plain = self._clean and record.error is None and type(result) is str and masker.mask_text(result) is result
+            plain = plain and self._scrubber.known.mask_text(result) is result
             partial = record.call.name == READ_RANGE and self._scrubber.touched
             if not plain or partial:
                 masked = self._scrubber.call(record, step, position)
@@ -254,10 +255,13 @@ class Recorder:
             return True
         if reply is None or chat.attempts or not masker.by_text_alone:
             return False
+        if may_name_a_secret(reply) and self._scrubber.hides(reply) is not reply:
+            return False
         texts = [reply.text, *(call.arguments for call in reply.tool_calls)]
         short = (reply.reasoning, reply.refusal, reply.finish_reason, reply.model, reply.response_id)
         texts += [text for text in (*short, *(t for call in reply.tool_calls for t in (call.name, call.id))) if text]
-        return all(masker.mask_text(text) is text for text in texts)
+        known = self._scrubber.known
+        return all(masker.mask_text(text) is text and known.mask_text(text) is text for text in texts)
 
     # ---- spans
 

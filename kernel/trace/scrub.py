@@ -11,7 +11,8 @@ Most of it is `Masker.mask` on the record as plain data. Three things need more:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from types import UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -20,7 +21,8 @@ import msgspec
 from msgspec.structs import replace
 
 from kernel.loop import describe, estimate_tokens, message_tokens, step_line
-from kernel.masking import PLACEHOLDER, Masker, placeholder
+from kernel.masking import PLACEHOLDER, SHORTEST_NAMED, Known, Masker, placeholder, spellings
+from kernel.parse import parse, parse_arguments
 from kernel.record import (
     MAX_ATTEMPT_CHARS,
     MAX_REASON_CHARS,
@@ -58,6 +60,7 @@ class Scrubber:
 
     def __init__(self, masker: Masker | None) -> None:
         self.masker = masker
+        self.known = Known()
         self._parts: dict[str, None] = {}  # secrets of texts that may be shown cut
         self._messages: dict[Message, Message] = {}  # those that differ, as a replay will make them
         self._lines: dict[str, str] = {}  # of condensed steps
@@ -71,7 +74,9 @@ class Scrubber:
         if masker is None:
             return record
         plain = msgspec.to_builtins(record)
-        masked = masker.mask(plain)
+        masked, secrets = masker.mask_learning(plain)
+        self.known.learn(secrets)
+        masked = self.known.mask(masked)
         if masked is plain:
             return record
         _restore(masked, plain, type(record))
@@ -109,10 +114,31 @@ class Scrubber:
             return self.record(message)
         return replace(message, content="\n".join([self._lines.get(line) or self.record(line) for line in lines]))
 
+    def hides(self, reply: Reply) -> Reply:
+        """A reply whose text was masked, without the secrets that only show when it is read: what stands under a secret's name in the arguments of
+        its calls, in whatever syntax they are written. The very same reply where there are none."""
+        masker = self.masker
+        if masker is None:
+            return reply
+        found: dict[str, str] = {}
+        for args in _arguments(reply):
+            found |= masker.mask_learning(args)[1]
+        if not found:
+            return reply
+        self.known.learn(found)
+        named = {secret: stand_in for secret, stand_in in found.items() if len(secret) >= SHORTEST_NAMED}
+        return replace(
+            reply,
+            text=_replaced(reply.text, named),
+            tool_calls=tuple([replace(c, arguments=_replaced(c.arguments, named)) for c in reply.tool_calls]),
+        )
+
     def reply(self, chat: Chat) -> Chat:
         """The chat at its end."""
         masked = self.record(chat)
-        if masked is chat or not chat.attempts:
+        if masked.reply is not None and (hidden := self.hides(masked.reply)) is not masked.reply:
+            masked = replace(masked, reply=hidden)
+        if not chat.attempts:
             return masked
         return replace(masked, attempts=tuple([self._attempt(attempt) for attempt in masked.attempts]))
 
@@ -253,6 +279,32 @@ class Scrubber:
 
     def _without_parts(self, text: str) -> str:
         return without_parts(text, self._parts)
+
+
+_TELLING = re.compile(
+    r"pass|pwd|secret|token|jwt|key|authori|cookie|credential|signature|\\u00|&#|密码|口令|密钥|令牌", re.IGNORECASE
+)
+"""What a reply holds that names a secret, or may spell a name so that no search of the text finds it."""
+
+
+def may_name_a_secret(reply: Reply) -> bool:
+    """Whether the arguments of a reply have to be read before it can be called clean."""
+    return any(_TELLING.search(text) for text in (reply.text, *(call.arguments for call in reply.tool_calls)) if text)
+
+
+def _arguments(reply: Reply) -> list[Any]:
+    """The arguments of all calls in a reply, structured or in its text; one that cannot be read is none."""
+    found: list[Any] = [parse_arguments(call.arguments)[0] for call in reply.tool_calls]
+    if reply.text and _TELLING.search(reply.text):
+        found += [call.args for call in parse(reply.text, finish_reason=reply.finish_reason).calls]
+    return [args for args in found if args]
+
+
+def _replaced(text: str, secrets: Mapping[str, str]) -> str:
+    """`text` without values, in any of their spellings; the longest first, and none within a placeholder."""
+    spelled = {written: stand_in for secret, stand_in in secrets.items() for written in spellings(secret)}
+    pattern = "|".join([PLACEHOLDER.pattern, *(re.escape(w) for w in sorted(spelled, key=lambda w: (-len(w), w)))])
+    return re.sub(pattern, lambda match: spelled.get(match[0], match[0]), text)
 
 
 def masked_run(run: Run, masker: Masker) -> Run:

@@ -114,7 +114,7 @@ parse
 masking
 model        errors record masking seams ambient
 loop         errors record stores tools parse seams ambient
-trace        errors record stores tools masking loop seams ambient version
+trace        errors record stores tools parse masking loop seams ambient version
 export       errors record model trace version
 tracing      errors record masking seams trace export ambient
 result       record masking trace; types: tracing

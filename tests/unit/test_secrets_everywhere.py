@@ -296,10 +296,10 @@ def test_a_rule_that_fails_ends_the_recording_and_not_the_run(tmp_path: Path) ->
     """A masker that raises: nothing unmasked is written, and the result says that the recording stopped."""
 
     class Broken(Masker):
-        def mask(self, value: Any) -> Any:
+        def mask_learning(self, value: Any) -> tuple[Any, dict[str, str]]:
             if "task" in value:
                 raise RuntimeError("the key is in this text")
-            return value
+            return value, {}
 
     path = tmp_path / "run.trace.json"
     result = play([finish("done")], trace=Tracing(file=path, masker=Broken(), join=False)).result
