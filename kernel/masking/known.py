@@ -6,6 +6,7 @@ them. Its spellings in JSON, URLs and XML count.
 
 import json
 import re
+from collections.abc import Iterator
 from html import escape
 from typing import Any, Final
 from urllib.parse import quote
@@ -55,6 +56,10 @@ class Known:
         if self._pattern is None or self._pattern.search(text) is None:
             return text
         return self._pattern.sub(lambda match: self._stand_ins[match[0]], text)
+
+    def find(self, text: str) -> Iterator[tuple[int, int]]:
+        """Where known values stand in `text`."""
+        return iter(()) if self._pattern is None else (match.span() for match in self._pattern.finditer(text))
 
     def mask(self, value: Any) -> Any:
         """JSON-like `value` without known values in its strings; `value` itself where it holds none."""

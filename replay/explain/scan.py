@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Final
 
 from kernel.errors import TraceError
-from kernel.masking import Hit, Masker, placeholder
+from kernel.masking import Hit, Known, Masker, placeholder, spellings
 from kernel.masking.text import ESCAPED, json_literals
 from replay.readers import GZIP, ZSTD, Source, split_frames, unpack
 
@@ -82,16 +82,25 @@ def _unpacked(name: str, data: bytes) -> bytes:
 def _hits(text: str, masker: Masker) -> list[Hit]:
     """The secrets of `text`; one that only shows when a JSON string literal is decoded stands for the whole literal."""
     hits = masker.find(text)
-    if "\\u00" not in text:
-        return hits
-    for start, end, plain in json_literals(text, only=ESCAPED):
+    for start, end, plain in json_literals(text, only=ESCAPED) if "\\u00" in text else ():
         hits += [hit._replace(start=start, end=end) for hit in masker.find(plain)[:1]]
+    hits += _again(text, hits)
     hits.sort(key=lambda hit: (hit.start, -hit.end))
     apart: list[Hit] = []
     for hit in hits:
         if not apart or hit.start >= apart[-1].end:
             apart.append(hit)
     return apart
+
+
+def _again(text: str, hits: list[Hit]) -> list[Hit]:
+    """Where the values of `hits` stand once more, without the name that gave them away."""
+    known, by_value = Known(), {}
+    for hit in hits:
+        if not hit.strong:
+            by_value.update(dict.fromkeys(spellings(hit.secret), hit))
+            known.learn({hit.secret: hit.secret})
+    return [by_value[text[start:end]]._replace(start=start, end=end) for start, end in known.find(text)]
 
 
 def _harmless(text: str) -> str:

@@ -11,10 +11,12 @@ from msgspec import Struct
 
 from kernel.agent import Agent
 from kernel.loop import FinishCheck, TokenCounter, estimate_tokens
+from kernel.masking import Masker
 from kernel.record import RunHead
 from replay.play.divergence import Divergence
 from replay.play.doubles import RecordedModel
 from replay.play.heads import Setting, changed_settings, todays_head, with_settings
+from replay.play.masking import masked_check, masked_head, masker_for
 from replay.play.recording import Recording
 
 Place = tuple[int, int, str, str]
@@ -28,13 +30,18 @@ class Setup(Struct, frozen=True, kw_only=True):
 
     heads: tuple[RunHead, ...]
     check: FinishCheck | None = None
+    masker: Masker = Masker.default()
     count: TokenCounter = estimate_tokens
 
 
 def setup_of(recording: Recording, agent: Agent) -> Setup:
     """All of today's agent. Raises `ConfigError`."""
-    heads = tuple(todays_head(one.run.head, agent, RecordedModel(one.run)) for one in recording.runs)
-    return Setup(heads=heads, check=agent.finish_check, count=agent.count_tokens)
+    masker = masker_for(recording)
+    heads = tuple(
+        masked_head(todays_head(one.run.head, agent, RecordedModel(one.run)), one.run.head, masker)
+        for one in recording.runs
+    )
+    return Setup(heads=heads, check=masked_check(agent.finish_check, masker), count=agent.count_tokens, masker=masker)
 
 
 def settings_of(recording: Recording, today: Setup) -> list[Setting]:

@@ -170,7 +170,8 @@ def _replayed(recording: Recording, today: Setup | None) -> _Done:
         if played.missed is not None:
             found.extend(missed(recorded.run, played.missed, len(played.run.steps), turn))
         elif played.crash:
-            found.append(crashed(recorded.run, played.crash, len(played.run.steps), turn))
+            crash = played.crash if today is None else today.masker.mask_text(played.crash)
+            found.append(crashed(recorded.run, crash, len(played.run.steps), turn))
         else:
             found.extend(compare_ends(recorded.run, played.run, turn=turn))
         found.extend(left_over(recorded.run, played.model, played.tools, turn))
