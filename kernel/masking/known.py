@@ -17,15 +17,17 @@ from kernel.masking.walk import rewrite
 _SHORTEST: Final = 6  # characters; a shorter value is looked for nowhere else
 _PART_OF_A_WORD: Final = 10  # characters; a shorter value is looked for as a whole word only
 _LONG: Final = 20  # characters; no ordinary word is longer
+_EDGES: Final = re.compile(r"^\W+|\W+$")
 SHORTEST_NAMED: Final = 3  # characters; within the reply that names it, a shorter value is too short to be replaced
 
 
 def is_distinct(secret: str) -> bool:
     """Whether a value is that secret wherever it stands: long, or of letters with digits or signs; never a number."""
-    if len(secret) < _SHORTEST or PLACEHOLDER.search(secret):
+    core = _EDGES.sub("", secret)
+    if len(core) < _SHORTEST or PLACEHOLDER.search(secret):
         return False
-    letters = sum(char.isalpha() for char in secret)
-    return letters > 0 and (len(secret) >= _LONG or letters < len(secret.replace(" ", "")))
+    letters = sum(char.isalpha() for char in core)
+    return letters > 0 and (len(core) >= _LONG or letters < len(core.replace(" ", "")))
 
 
 def spellings(secret: str) -> list[str]:
