@@ -156,7 +156,7 @@ class Masker:
 
     def _text(self, text: str, count: Counter[str] | None) -> str:
         if self.defaults or self._scanner.names:
-            if self._scanner.may_hold(text) is not None:
+            if self._scanner.may_hold(text):
                 text = self._built_in(text, count)
             if "\\u00" in text and ESCAPED.search(text):
                 text = in_literals(text, lambda plain: self._built_in(plain, count), only=ESCAPED)

@@ -12,6 +12,7 @@ from functools import cache
 from itertools import groupby
 from typing import Final
 
+from kernel.masking import shapes
 from kernel.masking.context import Hit, NameKind, assignment, flag, scheme, url_password
 from kernel.masking.formats import FORMATS, Format
 from kernel.masking.names import kind_of_name, secret_in
@@ -140,8 +141,11 @@ class Scanner:
         self._detectors = [find for *_, find in rows]
         groups = groupby(rows, key=lambda row: row[0])
         self._trigger = re.compile("|".join(_one_char(char, [row[1:3] for row in some]) for char, some in groups))
-        self.may_hold = self._trigger.search
-        """Search for a trigger: None for a text without secrets, cheaply. Unicode escapes in JSON text can hide one."""
+        self._context = context
+
+    def may_hold(self, text: str) -> bool:
+        """False for a text without secrets, cheaply. Unicode escapes in JSON text can hide one."""
+        return self._trigger.search(text) is not None or (self._context and shapes.may_hold(text))
 
     def kind_of(self, name: str) -> str | None:
         """The kind of secret that a value called `name` is, or None. Only the last part of a dotted name counts."""
@@ -152,8 +156,11 @@ class Scanner:
     def find(self, text: str) -> list[Hit]:
         """The secrets of `text`, in order, without overlap. Time is linear in the length of the text."""
         match = self._trigger.search(text)
-        if match is None:
-            return []
+        if self._context and shapes.may_hold(text) and (shaped := shapes.shape_hits(text, self.kind_of)):
+            return _apart([*self._triggered(text, match), *shaped])
+        return self._triggered(text, match)
+
+    def _triggered(self, text: str, match: re.Match[str] | None) -> list[Hit]:
         hits: list[Hit] = []
         done = 0
         while match:
@@ -187,6 +194,15 @@ class Scanner:
         if kind is None or skip is None:
             return None
         return self.format_at(value, Hit(skip, len(value), kind, value[skip:], False))
+
+
+def _apart(hits: list[Hit]) -> list[Hit]:
+    """Hits without overlap, in order: the one that begins first, of those the longest."""
+    out: list[Hit] = []
+    for hit in sorted(hits, key=lambda hit: (hit.start, -hit.end)):
+        if not out or hit.start >= out[-1].end:
+            out.append(hit)
+    return out
 
 
 @cache
