@@ -56,7 +56,7 @@ SHAPES: Final = (
         many=True,
     ),
     Shape(
-        hints=("- ",),
+        hints=(":\n",),
         pattern=re.compile(
             r"^[ \t]{0,40}(?P<name>[\w.-]{2,60}):[ \t]{0,8}\n(?P<value>(?:[ \t]{0,40}-[ \t]{1,4}[^\s:][^\n:]{0,400}(?:\n|$)){1,40})",
             re.M,
@@ -64,7 +64,7 @@ SHAPES: Final = (
         many=True,
     ),
     Shape(
-        hints=("[",),
+        hints=('": [', '":[', '" :'),
         pattern=re.compile(
             r'"(?P<name>[\w.-]{2,60})"\s{0,8}:\s{0,8}\[(?P<value>(?:\s{0,8}"(?:[^"\\]|\\.){1,400}"\s{0,8},?){1,40})\s{0,8}\]'
         ),
@@ -78,7 +78,7 @@ SHAPES: Final = (
         kind="basic-auth",
     ),
     Shape(
-        hints=("login", "machine"),
+        hints=("machine ", "login "),
         pattern=re.compile(
             r"(?:\bmachine\s{1,8}\S{1,100}\s{1,8}|^[ \t]{0,8})login\s{1,8}\S{1,100}\s{1,8}password\s{1,8}(?P<value>[^\s\"'\\]{2,200})",
             re.M,
@@ -103,7 +103,7 @@ SHAPES: Final = (
         kind="password",
     ),
     Shape(
-        hints=("IDENTIFIED", "identified", "PASSWORD", "password"),
+        hints=("IDENTIFIED", "dentified", "assword '", "ASSWORD '"),
         pattern=re.compile(
             r"\b(?:identified\s{1,4}by|(?:user|role)\s{1,4}\S{1,80}\s{1,4}(?:with\s{1,4}(?:encrypted\s{1,4})?)?password)\s{1,4}'(?P<value>[^'\n\\]{2,200})'",
             re.IGNORECASE,
@@ -111,7 +111,7 @@ SHAPES: Final = (
         kind="password",
     ),
     Shape(
-        hints=("assword ", "assphrase ", "asscode "),
+        hints=("assword is", "assword was", "assword =", "assphrase is", "asscode is"),
         pattern=re.compile(
             r"\b[Pp]ass(?:word|phrase|code) (?:is|was|=) ?:?[ \t]{0,4}[\"'“]?(?P<value>[^\s\"'”\\,;]{6,200})"
         ),
@@ -130,16 +130,11 @@ SHAPES: Final = (
         kind="databricks-token",
         strong=True,
     ),
-    Shape(
-        hints=("pat",),
-        pattern=re.compile(r"(?<![A-Za-z0-9])(?P<value>pat[A-Za-z0-9]{14}\.[0-9a-f]{64})(?![A-Za-z0-9])"),
-        kind="airtable-token",
-        strong=True,
-    ),
 )
 
 
-_HINTS: Final = tuple(dict.fromkeys(hint for shape in SHAPES for hint in shape.hints))
+_HINTS: Final = tuple(dict.fromkeys(hint for shape in SHAPES for hint in shape.hints if hint.isascii()))
+_LABELS: Final = tuple(hint for shape in SHAPES for hint in shape.hints if not hint.isascii())
 
 
 def may_hold(text: str) -> bool:
@@ -147,7 +142,7 @@ def may_hold(text: str) -> bool:
     for hint in _HINTS:  # noqa: SIM110 - a generator would cost ten times as much, and this is asked of every text
         if hint in text:
             return True
-    return False
+    return not text.isascii() and any(label in text for label in _LABELS)
 
 
 def shape_hits(text: str, kind_of: NameKind) -> list[Hit]:

@@ -28,7 +28,6 @@ def uuid() -> str:
 
 # Built from parts, so that no scanner of repositories takes this file for a leak.
 KEYS = {
-    "airtable": "pa" + "t" + chars(14) + "." + digits(64),
     "atlassian": "ATA" + "TT3x" + chars(180),
     "databricks": "da" + "pi" + digits(32),
     "doppler": "dp" + ".pt." + chars(43),

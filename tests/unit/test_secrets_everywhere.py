@@ -110,7 +110,7 @@ def test_a_secret_is_nowhere_and_its_run_replays_as_same(
     others = [warning for warning in result.warnings if "spans wait" not in warning]  # the server says 503 soon or late
     assert (result.stop_reason, others) == ("finish", [])
     spooled = b"".join(file.read_bytes() for file in (tmp_path / "spool").rglob("*") if file.is_file())
-    assert otlp.flush(10).waiting == 0
+    assert otlp.flush(120).waiting == 0
 
     recording = same(path)
     places: dict[str, str | bytes] = {
