@@ -139,7 +139,7 @@ _LABELS: Final = tuple(hint for shape in SHAPES for hint in shape.hints if not h
 
 def may_hold(text: str) -> bool:
     """Whether any hint is in `text`."""
-    for hint in _HINTS:  # noqa: SIM110 - a generator would cost ten times as much, and this is asked of every text
+    for hint in _HINTS:
         if hint in text:
             return True
     return not text.isascii() and any(label in text for label in _LABELS)
