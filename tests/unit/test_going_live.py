@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -578,11 +580,34 @@ def test_resume_on_the_command_line_asks_nobody_and_says_what_it_did_not_run(
     args = ["resume", str(shop.killed), "--agent", f"{name}:agent", "--llm", f"{name}:live", "--format", "json", *more]
     code, out, err = command(capsys, monkeypatch, tmp_path, *args)
     assert code == status
-    import sys
-
     assert sys.modules[name].done == paid
     if status == 1:
         [withheld] = json.loads(out)["withheld"]
         assert 'pay({"order":7}) was not run' in withheld and withheld in err
     if status == 2:
         assert "no such tool with side effects; it has pay" in err and out == ""
+
+
+class Terminal(io.StringIO):
+    """Somebody sits at it, and types."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(("typed", "status", "paid"), [("y\n", 0, [7]), ("n\n", 0, []), ("", 130, [])])
+def test_an_approval_is_asked_on_the_terminal_where_the_agent_has_no_confirm(
+    typed: str, status: int, paid: list[int], tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A refusal is an answer, so all is well; the end of the input ends the run."""
+    name = f"asked_{len(typed)}_{status}_{len(paid)}"
+    (tmp_path / f"{name}.py").write_text(APP)
+    shop = Shop(tmp_path)
+    shop.run([[("look", '{"what": "x"}')], "x"], cut="look", confirm=shop.confirm, protocol="tools")
+    monkeypatch.setattr(sys, "stdin", Terminal(typed))
+    args = ["resume", str(shop.killed), "--agent", f"{name}:agent", "--llm", f"{name}:live", "--format", "json"]
+    code, out, err = command(capsys, monkeypatch, tmp_path, *args)
+    assert (code, sys.modules[name].done) == (status, paid)
+    assert 'run pay({"order":7})? [y/N]' in err
+    if status == 0:
+        assert json.loads(out)["withheld"] == []
