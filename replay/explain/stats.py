@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from statistics import median_low
-from typing import Any
+from typing import Any, TypeVar
 
 from msgspec import Struct
 
-from kernel.record import Run
+from kernel.record import Run, Usage
 from replay.play import Recording
 from replay.report import View, cut, line, literal, width_of
+
+_UNSAID = "not recorded"
+"""What is counted for a foreign call that gave a result, where its source does not say whether it failed."""
 
 
 class ToolStats(Struct, kw_only=True):
@@ -22,18 +25,23 @@ class ToolStats(Struct, kw_only=True):
 
 
 class AgentStats(Struct, kw_only=True):
-    """Figures of one agent's runs. `cost_usd` sums what is known, `unpriced` counts the runs without a price;
-    `unmetered` counts those whose provider did not report tokens."""
+    """Figures of one agent's runs. Tokens and cost sum what is known, None where nothing is.
+
+    `unmetered` counts the runs without tokens, `in_part` those of which some steps have none, `estimated` those whose tokens
+    are in part our estimate, `unpriced` those without a price.
+    """
 
     agent: str
     runs: int = 0
     stops: Counter[str]
     steps: list[int]
-    input_tokens: int = 0
-    output_tokens: int = 0
-    cost_usd: float = 0.0
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    cost_usd: float | None = None
     unpriced: int = 0
     unmetered: int = 0
+    in_part: int = 0
+    estimated: int = 0
     guarded: int = 0
     tools: dict[str, ToolStats]
 
@@ -67,21 +75,69 @@ def _add(agent: AgentStats, run: Run) -> None:
     agent.steps.append(len(run.steps))
     agent.stops["cut short" if run.end is None else run.end.stop_reason] += 1
     agent.guarded += sum(step.guard.verdict != "ok" for step in run.steps)
-    usage = run.end.usage if run.end is not None else None
-    if usage is None or usage.input_tokens is None:
-        agent.unmetered += 1
-    if usage is not None:
-        agent.input_tokens += usage.input_tokens or 0
-        agent.output_tokens += usage.output_tokens or 0
-    if run.end is None or run.end.cost_usd is None:
-        agent.unpriced += 1
-    else:
-        agent.cost_usd += run.end.cost_usd
+    used = _used(run)
+    agent.input_tokens = _plus(agent.input_tokens, used.input_tokens)
+    agent.output_tokens = _plus(agent.output_tokens, used.output_tokens)
+    agent.cost_usd = _plus(agent.cost_usd, used.cost_usd)
+    agent.unmetered += used.input_tokens is None and used.output_tokens is None
+    agent.in_part += used.in_part
+    agent.estimated += used.estimated
+    agent.unpriced += used.cost_usd is None
+    said = "tool outcomes" not in run.head.absent
     for step in run.steps:
         for record in step.calls:
             tool = agent.tools.setdefault(record.call.name, ToolStats(outcomes=Counter()))
             tool.calls += 1
-            tool.outcomes[record.outcome] += 1
+            tool.outcomes[record.outcome if said or record.outcome != "ok" else _UNSAID] += 1
+
+
+class _Used(Struct, kw_only=True):
+    """What one run used, as far as it is known."""
+
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    cost_usd: float | None = None
+    in_part: bool = False
+    estimated: bool = False
+
+
+def _used(run: Run) -> _Used:
+    """The total at the end of a run where it is there, else what its steps add up to."""
+    end = run.end
+    cost = end.cost_usd if end is not None else None
+    if cost is None:
+        cost = next((s.budget.cost_usd for s in reversed(run.steps) if s.budget is not None), None)
+    if end is not None and end.usage.input_tokens is not None and end.usage.output_tokens is not None:
+        usage = end.usage
+        return _Used(
+            input_tokens=usage.input_tokens,
+            output_tokens=usage.output_tokens,
+            cost_usd=cost,
+            estimated=usage.estimated,
+        )
+    found = _Used(cost_usd=cost)
+    for step in run.steps:
+        if step.chat is None:
+            continue
+        reply = step.chat.reply
+        usage = reply.usage if reply is not None else Usage()
+        found.in_part |= usage.input_tokens is None or usage.output_tokens is None
+        found.estimated |= usage.estimated
+        found.input_tokens = _plus(found.input_tokens, usage.input_tokens)
+        found.output_tokens = _plus(found.output_tokens, usage.output_tokens)
+    if found.input_tokens is None and found.output_tokens is None:
+        found.in_part = False
+    return found
+
+
+Number = TypeVar("Number", int, float)
+
+
+def _plus(total: Number | None, more: Number | None) -> Number | None:
+    """A sum of what is known."""
+    if more is None:
+        return total
+    return more if total is None else total + more
 
 
 def _document(agent: AgentStats) -> dict[str, Any]:
@@ -92,8 +148,10 @@ def _document(agent: AgentStats) -> dict[str, Any]:
         "steps": {"total": sum(agent.steps), "median": median_low(agent.steps), "max": max(agent.steps)},
         "input_tokens": agent.input_tokens,
         "output_tokens": agent.output_tokens,
-        "cost_usd": round(agent.cost_usd, 9),
+        "cost_usd": None if agent.cost_usd is None else round(agent.cost_usd, 9),
         "runs_without_tokens": agent.unmetered,
+        "runs_with_tokens_in_part": agent.in_part,
+        "runs_with_estimated_tokens": agent.estimated,
         "runs_without_price": agent.unpriced,
         "guard_verdicts": agent.guarded,
         "tools": {
@@ -116,11 +174,8 @@ def stats_lines(stats: Stats, view: View) -> Iterator[str]:
         name = literal(entry["agent"]) or "agent"
         yield f"{view.paint('strong', name)}  {runs} {'run' if runs == 1 else 'runs'}"
         yield f"  steps   {steps['total']:,} in all, median {steps['median']}, most {steps['max']}"
-        unmetered, unpriced = entry["runs_without_tokens"], entry["runs_without_price"]
-        tokens = f"{entry['input_tokens']:,} in, {entry['output_tokens']:,} out"
-        yield f"  tokens  {tokens}" + (f" (not reported by {unmetered} of {runs} runs)" if unmetered else "")
-        priced = f"${entry['cost_usd']:.4f}" + (f" (no price for {unpriced} of {runs} runs)" if unpriced else "")
-        yield f"  cost    {priced if unpriced < runs else 'not known: no price'}"
+        yield f"  tokens  {_tokens(entry)}"
+        yield f"  cost    {_cost(entry)}"
         if entry["guard_verdicts"]:
             yield f"  guard   {entry['guard_verdicts']} verdicts"
         yield from _table(
@@ -132,6 +187,37 @@ def stats_lines(stats: Stats, view: View) -> Iterator[str]:
         ]
         if tools:
             yield from _table(("tool", "calls", "outcomes"), tools, view)
+
+
+def _tokens(entry: dict[str, Any]) -> str:
+    runs, found = entry["runs"], [entry["input_tokens"], entry["output_tokens"]]
+    if found == [None, None]:
+        return "not known: not reported"
+    remarks = [
+        f"{what} {entry[key]} of {runs} runs"
+        for what, key in (
+            ("not reported by", "runs_without_tokens"),
+            ("reported in part by", "runs_with_tokens_in_part"),
+            ("estimated in", "runs_with_estimated_tokens"),
+        )
+        if entry[key]
+    ]
+    shown = ", ".join(
+        f"{'not known' if tokens is None else format(tokens, ',')} {way}"
+        for tokens, way in zip(found, ("in", "out"), strict=True)
+    )
+    about = "about " if entry["runs_with_estimated_tokens"] else ""
+    return f"{about}{shown}" + (f" ({'; '.join(remarks)})" if remarks else "")
+
+
+def _cost(entry: dict[str, Any]) -> str:
+    if entry["cost_usd"] is None:
+        return "not known: no price"
+    unpriced = entry["runs_without_price"]
+    about = "about " if entry["runs_with_estimated_tokens"] else ""
+    return f"{about}${entry['cost_usd']:.4f}" + (
+        f" (no price for {unpriced} of {entry['runs']} runs)" if unpriced else ""
+    )
 
 
 def _table(head: tuple[str, str, str], rows: Sequence[tuple[str, str, str]], view: View) -> Iterator[str]:
