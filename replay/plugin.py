@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from replay.wire import Server
 
 MARKER = (
-    "replay(fixture, agent=..., trace_id=None, allow_drift=False, check=True): the recording that the `replayed` "
-    "fixture replays; a path relative to the root of the project"
+    "replay(fixture, agent=..., trace_id=None, allow_drift=False, check=True, task=None): the recording that the test "
+    "replays, also without the fixture `replayed`; a path relative to the root of the project"
 )
 
 
@@ -37,6 +37,36 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=False,
         dest="replay_update",
         help="write the snapshots of the replays that ran and were as recorded; refused in CI and under pytest-xdist",
+    )
+    group.addoption(
+        "--replay-record",
+        nargs="?",
+        const="missing",
+        choices=["missing", "drifted", "all"],
+        dest="replay_record",
+        help="record live, with the agents of today, and write the snapshots: what is missing (a marker with task=...), "
+        "what drifted, or all that runs; refused in CI and under pytest-xdist",
+    )
+    group.addoption(
+        "--replay-llm",
+        dest="replay_llm",
+        metavar="module:object",
+        help="the live model of --replay-record; by default that of OPENAI_BASE_URL, OPENAI_API_KEY and MODEL",
+    )
+    group.addoption(
+        "--replay-allow",
+        action="append",
+        default=[],
+        dest="replay_allow",
+        metavar="TOOL",
+        help="let this tool with side effects run under --replay-record; others are denied; may be repeated",
+    )
+    group.addoption(
+        "--replay-partial",
+        action="store_true",
+        default=False,
+        dest="replay_partial",
+        help="this run is one part of a split suite: recordings that another plugin takes out are not lost",
     )
     group.addoption(
         "--replay-agent",
@@ -63,7 +93,7 @@ def replayed(request: pytest.FixtureRequest) -> ReplayResult:
     """The replay of the recording that `@pytest.mark.replay` names. Fails the test unless the replay is `same`."""
     from replay.suite.marked import replay_marked
 
-    return replay_marked(request)
+    return replay_marked(request.node)
 
 
 @pytest.fixture

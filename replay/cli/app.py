@@ -9,8 +9,9 @@ from typing import Any
 import click
 
 from kernel.version import VERSION
-from replay.cli.options import going_on, shared, steps_option
+from replay.cli.options import going_on, live_side, shared, steps_option, taken_live
 from replay.cli.status import USAGE
+from replay.cli.suite_verbs import SUITE_VERBS
 
 _INTERRUPTED, _PIPE_CLOSED = 130, 141
 _DEFAULT = "run"
@@ -66,6 +67,8 @@ def cli() -> None:
     replay run.trace.json --agent app:agent      today's agent on yesterday's answers
     replay run.trace.json -- node agent.js       any program on yesterday's answers
     replay fixtures/ --format json               every *.trace.json of a folder
+    replay run.trace.json --agent app:agent --live-model --times 5
+                                                 a live model on recorded tools: does it still do the job?
     replay show run.trace.json --step 3          one step in full
     """
 
@@ -84,8 +87,13 @@ def cli() -> None:
 )
 @click.option("--ui", metavar="URL", help="Address of Jaeger's pages.  [default: the host of --otlp, port 16686]")
 @click.option("--output", metavar="FILE", help="Write the trace of the replay to this file.")
+@live_side
 def run(**options: Any) -> int:
     """Replay FILE..., the main job."""
+    if (live := taken_live(options)) is not None:
+        from replay.cli.trying import try_files
+
+        return try_files(**live)
     from replay.cli.replaying import replay_files
 
     return replay_files(**options)
@@ -376,6 +384,10 @@ def serve(**options: Any) -> int:
     from replay.cli.wiring import serve_files
 
     return serve_files(**options)
+
+
+for _verb in SUITE_VERBS:
+    cli.add_command(_verb)
 
 
 def main(args: Sequence[str] | None = None) -> None:

@@ -84,3 +84,40 @@ def going_on(function: F) -> F:
     ):
         function = option(function)
     return function
+
+
+def live_side(function: F) -> F:
+    """Options that run one side of a recording live."""
+    for option in (
+        click.option("--times", type=click.IntRange(min=1), help="Run it so many times live, and count the outcomes."),
+        click.option("--allow", multiple=True, metavar="TOOL", help="With --live-tools, let this side effect run."),
+        click.option(
+            "--llm",
+            metavar="MODULE:OBJECT",
+            help="The model of --live-model.  [default: OPENAI_BASE_URL, OPENAI_API_KEY, MODEL]",
+        ),
+        click.option("--live-tools", is_flag=True, help="Recorded model replies, live tools without side effects."),
+        click.option("--live-model", is_flag=True, help="A live model, recorded tool results; no tool runs."),
+    ):
+        function = option(function)
+    return function
+
+
+def taken_live(options: dict[str, Any]) -> dict[str, Any] | None:
+    """Take the options of `live_side` out; what they ask for, or None where nothing is to be live.
+
+    Raises:
+        click.UsageError: options that do not go together.
+    """
+    model, tools = options.pop("live_model"), options.pop("live_tools")
+    chosen = {name: options.pop(name) for name in ("llm", "allow", "times")}
+    if model and tools:
+        raise click.UsageError("--live-model with --live-tools is a new run: use `replay rerecord`, or `replay fork`.")
+    if not (model or tools):
+        if given := next((name for name, value in chosen.items() if value), None):
+            raise click.UsageError(f"--{given} is of use only with --live-model or --live-tools.")
+        return None
+    if given := next((name for name in ("otlp", "ui", "output", "steps") if options[name]), None):
+        raise click.UsageError(f"--{given} is of a replay, and --live-{'model' if model else 'tools'} is none.")
+    common = {name: options[name] for name in ("files", "agent", "form", "trace_id", "every")}
+    return {**common, **chosen, "times": chosen["times"] or 1, "live": "model" if model else "tools"}

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from replay.play.doubles import DerivedIds, RecordedTranscript, recorded_toolbox
     from replay.play.forking import Change, fork, resume
     from replay.play.heads import Setting
+    from replay.play.live import UNRECORDED, Attempt, record_anew, recorded_outcome, try_model, try_tools
     from replay.play.play import Digests, ReplayResult, play_run, replay, why_not_replayable
     from replay.play.recording import RecordedRun, Recording, is_own, own_recording
     from replay.play.withholding import withheld
@@ -26,6 +27,7 @@ else:
         doubles="DerivedIds RecordedTranscript recorded_toolbox",
         forking="Change fork resume",
         heads="Setting",
+        live="UNRECORDED Attempt record_anew recorded_outcome try_model try_tools",
         play="Digests ReplayResult play_run replay why_not_replayable",
         recording="RecordedRun Recording is_own own_recording",
         withholding="withheld",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from kernel.door import door
 
 if TYPE_CHECKING:
+    from replay.report.attempts import Tried, parting, tried_document, tried_lines
     from replay.report.contrasts import contrast
     from replay.report.detail import step_detail
     from replay.report.documents import Emitted, document, to_json
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 else:
     __getattr__ = door(
         __name__,
+        attempts="Tried parting tried_document tried_lines",
         contrasts="contrast",
         detail="step_detail",
         documents="Emitted document to_json",

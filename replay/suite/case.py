@@ -11,15 +11,16 @@ import msgspec
 from syrupy.data import Snapshot, SnapshotCollection
 
 from kernel.agent import Agent
-from kernel.errors import TracefirstError
+from kernel.errors import ConfigError, TracefirstError
 from replay.loading import load
 from replay.play import Recording, ReplayResult, replay
+from replay.suite.accepting import Acceptance, acceptance
 from replay.suite.agents import AgentNotFound, load_agent
 from replay.suite.extension import ReplaySnapshotExtension, diff
 from replay.suite.failure import ReplayFailed, headline_of, of_verdict
 from replay.suite.paths import snapshot_path
 from replay.suite.settings import Command, Settings
-from replay.suite.snapshot import header
+from replay.suite.snapshot import header, snapshot_text
 
 SnapshotState = Literal["equal", "written", "updated", "missing", "stale", "changed", "not_compared"]
 
@@ -28,68 +29,93 @@ _DIFF_LINES = 40
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What came of one case. `failure` None: it passed."""
+    """What came of one case. `failure` None: it passed. `key` is the entry of the agents' table that decided, `ended` how
+    each run of the recording ended, `recorded` what differs in a recording that was made anew."""
 
     verdict: str
     snapshot: SnapshotState
     agent: str = ""
+    key: str = ""
+    ended: str = ""
     model: int = 0
     drift: str = ""
     failure: ReplayFailed | None = None
     changes: tuple[str, ...] = ()
+    accepted: str = ""
+    stale: str = ""
+    recorded: tuple[str, ...] | None = None
 
 
-def outcome_of(result: ReplayResult, snapshot: SnapshotState = "not_compared") -> Outcome:
-    """The outcome of a replay so far. `drift` says where it drifted."""
+def outcome_of(
+    result: ReplayResult, key: str | None, failure: ReplayFailed | None = None, said: Acceptance = Acceptance()
+) -> Outcome:
+    """The outcome of a replay so far. `drift` says where it drifted, and since when that is accepted."""
     return Outcome(
+        accepted=said.since,
+        stale=", ".join(said.stale),
         verdict=result.verdict,
-        snapshot=snapshot,
+        snapshot="not_compared",
+        failure=failure,
         agent=result.recording.agent,
+        key=key or "",
+        ended=ended(result.recording),
         model=result.served.model,
         drift=headline_of(result) if result.verdict == "drifted" else "",
     )
 
 
+def ended(recording: Recording) -> str:
+    """How each run of a recording ended."""
+    return ", ".join("no end" if one.run.end is None else one.run.end.stop_reason for one in recording.runs)
+
+
 def run_case(settings: Settings, fixture: Path, trace_id: str | None, node: str) -> Outcome:
     """Run one case and, where snapshots are updated, write its snapshot: only of a replay that is as recorded."""
     shown = settings.shown(fixture)
-    if settings.commands and (command := _command_of(settings, fixture, trace_id)) is not None:
-        return _run_program(settings, fixture, trace_id, node, command)
-    try:
-        result = replay_today(settings, only_recording(settings, fixture, trace_id), shown)
-    except ReplayFailed as error:
-        return Outcome(verdict="not_checked", snapshot="not_compared", failure=error)
-    failure = verdict_failure(settings, result, shown, allow_drift=settings.allow_drift)
-    if failure is not None:
-        return replace(outcome_of(result), failure=failure)
-    text = ReplaySnapshotExtension().serialize(result)
-    path = snapshot_path(fixture, trace_id)
-    state, changes, failure = _snapshot(settings, text, result.verdict, path, shown, node)
-    return replace(outcome_of(result, state), failure=failure, changes=changes)
-
-
-def _command_of(settings: Settings, fixture: Path, trace_id: str | None) -> Command | None:
-    """The program that the settings name for a recording; what cannot be read is said by the case itself."""
+    outcome = Outcome(verdict="not_checked", snapshot="not_compared")
     try:
         recording = only_recording(settings, fixture, trace_id)
-    except ReplayFailed:
-        return None
-    return settings.command_for(recording.agent, settings.shown(fixture))
+        key = settings.key_for(recording.agent, shown)
+        outcome = replace(outcome, agent=recording.agent, key=key or "", ended=ended(recording))
+        if key is not None and (command := settings.commands.get(key)) is not None:
+            return _run_program(settings, fixture, trace_id, node, command, outcome)
+        agent = agent_today(settings, recording, shown)
+        result, recorded = replay_or_record(settings, fixture, recording, agent, shown)
+        said = accepted_drift(fixture, result, shown)
+    except ReplayFailed as error:
+        return replace(outcome, failure=error)
+    failure = verdict_failure(settings, result, shown, allow_drift=settings.allow_drift or bool(said.since))
+    outcome = replace(outcome_of(result, key, failure, said), recorded=recorded)
+    if failure is not None:
+        return outcome
+    updates = replace(settings, update=settings.update or recorded is not None)
+    text, path = snapshot_text(result, accepted=bool(said.since)), snapshot_path(fixture, trace_id)
+    state, changes, failure = _snapshot(updates, text, result.verdict, path, shown, node)
+    return replace(outcome, failure=failure, snapshot=state, changes=changes)
 
 
-def _run_program(settings: Settings, fixture: Path, trace_id: str | None, node: str, command: Command) -> Outcome:
+def accepted_drift(fixture: Path, result: ReplayResult, shown: str) -> Acceptance:
+    """What is accepted of a replay's drift. Raises `ReplayFailed` where that cannot be read."""
+    try:
+        return acceptance(fixture, result)
+    except ConfigError as error:
+        raise ReplayFailed("unreadable", shown, "what is accepted cannot be read", f"not checked: {error}") from None
+
+
+def _run_program(
+    settings: Settings, fixture: Path, trace_id: str | None, node: str, command: Command, outcome: Outcome
+) -> Outcome:
+    """Run a case whose agent is a program. Raises `ReplayFailed` where it cannot run."""
     from replay.suite.program import program_failure, run_program_case
 
     shown = settings.shown(fixture)
-    try:
-        done = run_program_case(settings, fixture, trace_id, command)
-    except ReplayFailed as error:
-        return Outcome(verdict="not_checked", snapshot="not_compared", failure=error)
+    if settings.record == "all":
+        why = f"{shlex.join(command.words)} is a program: record it with `replay record -o FILE -- COMMAND`"
+        raise ReplayFailed("not_recorded", shown, f"not recorded: {why}", f"not recorded: {shown}: {why}")
+    done = run_program_case(settings, fixture, trace_id, command)
     account = done.account
     drift = done.headline() if account.verdict == "drifted" else ""
-    outcome = Outcome(
-        verdict=account.verdict, snapshot="not_compared", agent=done.book.agent, model=account.served, drift=drift
-    )
+    outcome = replace(outcome, verdict=account.verdict, agent=done.book.agent, model=account.served, drift=drift)
     failure = program_failure(settings, done, shown, command)
     if failure is not None:
         return replace(outcome, failure=failure)
@@ -118,29 +144,47 @@ def only_recording(settings: Settings, fixture: Path, trace_id: str | None) -> R
     return msgspec.structs.replace(found[0], file=shown)
 
 
-def replay_today(settings: Settings, recording: Recording, shown: str) -> ReplayResult:
-    """Replay with the agent that the settings name for a recording, else with the recording alone.
+def agent_today(settings: Settings, recording: Recording, shown: str) -> Agent | None:
+    """The agent that the settings name for a recording, None where the recording alone is replayed.
 
     Raises:
-        ReplayFailed: the agent cannot be loaded, or cannot run.
+        ReplayFailed: the agent cannot be loaded.
     """
-    entry = settings.agent_for(recording.agent, shown)
-    if entry is None:
-        return replay(recording)
-    return replay_with(load_named(settings, entry, recording, shown), recording, shown)
+    key = settings.key_for(recording.agent, shown)
+    spec = settings.agents[key] if key is not None else ""
+    return load_named(settings, key, spec, recording.agent, shown) if key is not None and spec else None
 
 
-def load_named(settings: Settings, entry: tuple[str, str], recording: Recording, shown: str) -> Agent:
+def replay_or_record(
+    settings: Settings, fixture: Path, recording: Recording, agent: Agent | None, shown: str
+) -> tuple[ReplayResult, tuple[str, ...] | None]:
+    """Replay a recording, after it was made anew where the settings say so; with what then differs from the old one.
+
+    Raises:
+        ReplayFailed: the agent cannot run, or what was to be recorded was not.
+    """
+    if not settings.record:
+        return replay_with(agent, recording, shown), None
+    from replay.suite.recording import Recorder
+
+    recorder = Recorder(settings=settings)
+    result = None if recorder.wants(None) else replay_with(agent, recording, shown)
+    if result is not None and not recorder.wants(result):
+        return result, None
+    changes = recorder.anew(fixture, recording, agent, shown)
+    return replay_with(agent, only_recording(settings, fixture, None), shown), changes
+
+
+def load_named(settings: Settings, key: str, spec: str, recorded: str, shown: str) -> Agent:
     """The agent of an entry of the settings. Raises `ReplayFailed`."""
-    key, spec = entry
     try:
-        return load_agent(spec, key, settings.root, recording.agent)
+        return load_agent(spec, key, settings.root, recorded)
     except AgentNotFound as error:
         raise ReplayFailed("agent", shown, "the agent cannot be loaded", f"not checked: {error}") from error
 
 
-def replay_with(agent: Agent, recording: Recording, shown: str) -> ReplayResult:
-    """Replay with an agent. Raises `ReplayFailed` where its settings cannot work."""
+def replay_with(agent: Agent | None, recording: Recording, shown: str) -> ReplayResult:
+    """Replay with an agent, or with the recording alone. Raises `ReplayFailed` where its settings cannot work."""
     try:
         return replay(recording, agent)
     except TracefirstError as error:
@@ -160,7 +204,10 @@ def verdict_failure(settings: Settings, result: ReplayResult, shown: str, *, all
             else f"the recording alone is {alone.replace('_', ' ')} too: it is not, or not only, the agent"
         )
     if result.verdict == "drifted":
-        lines.append("to let drift pass: replay_allow_drift = true in [tool.pytest.ini_options]")
+        lines.append(
+            "if it is meant: replay accept, which shows the change once, or pytest --replay-record=drifted, which asks the "
+            "model again; to let all drift pass: replay_allow_drift = true in [tool.pytest.ini_options]"
+        )
     if settings.update and result.verdict != "not_checked":
         lines.append("its snapshot was not written: only a replay that is as recorded may become one")
     return of_verdict(result, shown, *lines)

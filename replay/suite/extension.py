@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import unicodedata
 from collections.abc import Iterator
 from difflib import unified_diff
@@ -10,20 +11,41 @@ from pathlib import Path
 from typing import Any
 
 from syrupy.data import SnapshotCollection
+from syrupy.extensions.base import AbstractSyrupyExtension
 from syrupy.extensions.single_file import SingleFileSnapshotExtension, WriteMode
+from syrupy.location import PyTestLocation
 
+from kernel.record import digest
 from replay.play import ReplayResult
 from replay.report import literal
-from replay.suite.paths import EXTENSION
 from replay.suite.snapshot import snapshot_text
+
+_NAME_BYTES = 200
+_NOT_IN_NAMES = re.compile(r'[\\/?*:|"<>\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]')
 
 
 class ReplaySnapshotExtension(SingleFileSnapshotExtension):
-    """Snapshots of `ReplayResult`s, each a file of its own."""
+    """Snapshots of `ReplayResult`s, each a file of its own.
+
+    The extension has no dot inside: syrupy takes what stands before the last dot for the name of the test, and deletes the
+    snapshots of skipped tests that it does not find by it.
+    """
 
     _write_mode = WriteMode.TEXT
-    file_extension = EXTENSION
-    _file_extension = EXTENSION  # its name in syrupy 4
+    file_extension = "replay"
+    _file_extension = file_extension  # its name in syrupy 4
+
+    @classmethod
+    def get_snapshot_name(cls, *, test_location: PyTestLocation, index: Any = 0) -> str:
+        """The name of a test as a file name; what does not fit into one is told apart by a digest of the whole name."""
+        return file_name(AbstractSyrupyExtension.get_snapshot_name(test_location=test_location, index=index))
+
+    @classmethod
+    def matches_test_location(cls, *, test_location: PyTestLocation, snapshot_location: str, **_more: Any) -> bool:
+        """Whether a file is of a test, also where its name is cut."""
+        name, _, _ = Path(snapshot_location).name.removesuffix(f".{cls.file_extension}").rpartition("-")
+        plain: bool = super().matches_test_location(test_location=test_location, snapshot_location=snapshot_location)
+        return plain or (bool(name) and _plain(test_location.snapshot_name).startswith(name))
 
     def serialize(self, data: Any, **_: Any) -> str:
         """The text of a replay. Raises `TypeError` for anything else."""
@@ -55,6 +77,19 @@ class ReplaySnapshotExtension(SingleFileSnapshotExtension):
     def diff_lines(self, serialized_data: Any, snapshot_data: Any) -> Iterator[str]:
         """The lines that differ; where both would look alike, with what is not ASCII escaped."""
         yield from diff(str(snapshot_data), str(serialized_data))
+
+
+def file_name(name: str) -> str:
+    """A name for a file, one for each name of a test, also where case is ignored; at most 200 bytes."""
+    kept = _plain(name)
+    parameters = name.partition("[")[2]
+    if kept == name and parameters == parameters.lower():
+        return name
+    return f"{kept}-{digest(name)[:12]}"
+
+
+def _plain(name: str) -> str:
+    return _NOT_IN_NAMES.sub("", name).encode(errors="replace")[:_NAME_BYTES].decode(errors="ignore")
 
 
 def diff(old: str, new: str) -> list[str]:

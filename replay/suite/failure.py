@@ -12,7 +12,18 @@ if TYPE_CHECKING:
     from replay.play import ReplayResult
 
 Reason = Literal[
-    "diverged", "drifted", "crashed", "imported", "not_checked", "missing", "stale", "changed", "unreadable", "agent"
+    "diverged",
+    "drifted",
+    "crashed",
+    "imported",
+    "not_checked",
+    "missing",
+    "stale",
+    "changed",
+    "unreadable",
+    "agent",
+    "marker",
+    "not_recorded",
 ]
 
 
@@ -20,8 +31,8 @@ class ReplayFailed(Exception):
     """A recording did not replay as it must. `story` is what the user reads; `headline` its one-line form.
 
     Args:
-        reason: a verdict of the replay, what is wrong with the snapshot, `unreadable` (the file) or `agent` (it cannot
-            be loaded).
+        reason: a verdict of the replay, what is wrong with the snapshot, `unreadable` (the file), `agent` (it cannot be
+            loaded), `marker` (it cannot be followed) or `not_recorded` (what was to be recorded live was not).
         step: where the first difference is, 0 where there is none.
     """
 

@@ -9,6 +9,7 @@ below the fixture's own folder. The folder is not `__snapshots__`, whose unknown
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -63,9 +64,26 @@ def _safe(trace_id: str) -> str:
 
 
 def fixtures_below(folders: Iterable[Path]) -> Iterator[Path]:
-    """All recordings below some folders, in order."""
+    """All that is named as a recording below some folders, also where it cannot be collected, in order of folders.
+
+    Links to folders are followed, as pytest does, each folder once.
+    Raises:
+        OSError: a folder cannot be listed, so that it is not known what lies in it.
+    """
     for folder in folders:
-        yield from (path for path in sorted(folder.rglob(f"*{SUFFIX}")) if is_fixture(path))
+        seen: set[str] = set()
+        for place, below, names in os.walk(folder, onerror=_unlisted, followlinks=True):
+            real = os.path.realpath(place)
+            if real in seen:
+                below.clear()
+                continue
+            seen.add(real)
+            below.sort()
+            yield from (Path(place, name) for name in sorted(names) if name.endswith(SUFFIX))
+
+
+def _unlisted(error: OSError) -> None:
+    raise error
 
 
 def unused_below(folders: Iterable[Path]) -> list[Path]:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import os
+import shlex
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from replay.suite.ci import seen_in
 
 SUFFIX = ".trace.json"
 
@@ -30,7 +32,8 @@ class Settings:
 
     `agents` maps a recording's agent name, or a pattern of fixture paths (anything with a `/` or ending in
     `.trace.json`), to `module:object`; "" means the recording alone. `from_option` are the names given on the command
-    line. `not_written` says why `--snapshot-update` does not write snapshots of replays.
+    line. `not_written` says why `--snapshot-update` does not write snapshots of replays. `record` says what is recorded live:
+    `missing`, `drifted`, `all` or nothing; with `llm`, where the tools in `allow` may have side effects.
     """
 
     root: Path
@@ -41,25 +44,22 @@ class Settings:
     update: bool
     not_written: str = ""
     commands: dict[str, Command] = field(default_factory=dict)
+    record: str = ""
+    llm: str = ""
+    allow: tuple[str, ...] = ()
 
-    def command_for(self, name: str, fixture: str) -> Command | None:
-        """The program for a recording: by path first, then by name; agents of the command line come before both."""
-        if name in self.from_option:
-            return None
-        for key in (*self.agents, *self.commands):
-            if _is_path(key) and fnmatchcase(fixture, key):
-                return self.commands.get(key)
-        return self.commands.get(name)
+    @property
+    def entries(self) -> dict[str, str]:
+        """All keys of the agents' table with what they name, as users see it."""
+        return {**self.agents, **{key: shlex.join(command.words) for key, command in self.commands.items()}}
 
-    def agent_for(self, name: str, fixture: str) -> tuple[str, str] | None:
-        """The entry for a recording as (key, `module:object`): the command line first, then paths, then names."""
+    def key_for(self, name: str, fixture: str) -> str | None:
+        """The key of the agents' table that decides for a recording: the command line first, then paths, then names."""
         if name in self.from_option:
-            return name, self.agents[name]
-        for key, spec in self.agents.items():
-            if _is_path(key) and fnmatchcase(fixture, key):
-                return (key, spec) if spec else None
-        spec = self.agents.get(name, "")
-        return (name, spec) if spec else None
+            return name
+        keys = (*self.agents, *self.commands)
+        matching = (key for key in keys if _is_path(key) and fnmatchcase(fixture, key))
+        return next(matching, name if name in keys else None)
 
     def shown(self, path: Path) -> str:
         """A path as users write it: relative to the root, with forward slashes."""
@@ -91,6 +91,14 @@ def read_settings(config: pytest.Config) -> Settings:
     why_not = _update_refused(config) if wanted or by_syrupy else ""
     if wanted and why_not:
         raise pytest.UsageError(f"--replay-update is refused {why_not}")
+    record: str = config.getoption("replay_record") or ""
+    if record and (refused := _update_refused(config)):
+        raise pytest.UsageError(f"--replay-record is refused {refused}")
+    llm, allow = config.getoption("replay_llm") or "", tuple(config.getoption("replay_allow"))
+    if (llm or allow) and not record:
+        raise pytest.UsageError("--replay-llm and --replay-allow are of use only with --replay-record")
+    if llm and not llm.partition(":")[2]:
+        raise pytest.UsageError(f'--replay-llm: "{llm}" is not module:object, such as shop.models:live')
     return Settings(
         root=config.rootpath,
         folders=folders,
@@ -100,6 +108,9 @@ def read_settings(config: pytest.Config) -> Settings:
         update=(wanted or by_syrupy) and not why_not,
         not_written=why_not,
         commands=commands,
+        record=record,
+        llm=llm,
+        allow=allow,
     )
 
 
@@ -165,8 +176,8 @@ def _are_words(value: Any) -> bool:
 
 def _update_refused(config: pytest.Config) -> str:
     """Why snapshots must not be written in this run, or ""."""
-    if os.environ.get("CI", "").strip().lower() not in ("", "0", "false", "no"):
-        return "in CI (the variable CI is set): a snapshot is written and reviewed where the change is made"
+    if variable := seen_in():
+        return f"in CI (the variable {variable} is set): a snapshot is written and reviewed where the change is made"
     distributed = hasattr(config, "workerinput") or getattr(config.option, "dist", "no") != "no"
     if distributed or getattr(config.option, "numprocesses", None):
         return "under pytest-xdist: run it with -n 0"

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
+
 from kernel.record import CallRecord, Run, RunEnd, Step, compact_json, digest
 from replay.play import Recording, ReplayResult
 from replay.report import cut, line, literal
@@ -20,9 +22,12 @@ _DIGEST = 8
 _DIFFERENCES = 20
 
 
-def snapshot_text(result: ReplayResult) -> str:
-    """The snapshot of a replay; ends with a newline. O(steps)."""
-    return "\n".join([*_lines(result), ""])
+def snapshot_text(result: ReplayResult, *, accepted: bool = False) -> str:
+    """The snapshot of a replay; ends with a newline. O(steps).
+
+    `accepted`: its drift is accepted, and shown where that is kept; here it reads as the recording, so that nothing changes.
+    """
+    return "\n".join([*_lines(result, accepted), ""])
 
 
 def recording_digest(recording: Recording) -> str:
@@ -37,19 +42,20 @@ def header(text: str) -> tuple[str, str]:
     return first, second.removeprefix("recording ") if second.startswith("recording ") else ""
 
 
-def _lines(result: ReplayResult) -> Iterator[str]:
+def _lines(result: ReplayResult, accepted: bool) -> Iterator[str]:
     recording = result.recording
     yield FORMAT
     yield f"recording {recording_digest(recording)}"
     yield f"agent {literal(recording.agent)}, ran with the {result.ran_with}"
     several = len(recording.runs) > 1
-    for turn, run in enumerate(result.observed, 1):
+    runs = [one.run for one in recording.runs] if accepted else result.observed
+    for turn, run in enumerate(runs, 1):
         yield f"turn {turn}" if several else "run"
         yield f"task {line(run.head.task, _TEXT)}"
         for step in run.steps:
             yield from _step(step)
         yield from _end(run)
-    yield from _verdict(result)
+    yield from _verdict(msgspec.structs.replace(result, verdict="same", divergences=()) if accepted else result)
 
 
 def _step(step: Step) -> Iterator[str]:

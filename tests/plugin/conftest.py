@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
+import kernel.tracing  # noqa: F401
 import replay.suite.case  # noqa: F401 - once, so that the runs within this process do not load the kernel each time
+from replay.suite.ci import VARIABLES
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -80,7 +82,7 @@ class Project:
 @pytest.fixture
 def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Project:
     """An empty project whose settings name a fixtures folder. It is at a desk: neither in CI nor in a worker."""
-    for name in ("CI", "PYTEST_XDIST_WORKER", "PYTEST_XDIST_WORKER_COUNT", "PYTEST_XDIST_TESTRUNUID"):
+    for name in (*VARIABLES, "PYTEST_XDIST_WORKER", "PYTEST_XDIST_WORKER_COUNT", "PYTEST_XDIST_TESTRUNUID"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(sys, "dont_write_bytecode", True)  # an edit within a second must not meet the old bytecode
     monkeypatch.setenv("PYTHONPATH", str(ROOT))

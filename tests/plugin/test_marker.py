@@ -73,7 +73,7 @@ def test_a_snapshot_of_a_result_is_syrupys_and_missing_ones_fail(project: Projec
     )
     project.run("test_own.py").assert_outcomes(failed=1)
     project.run("test_own.py", "--replay-update").assert_outcomes(passed=1)
-    stored = project.path / "__snapshots__" / "test_own" / "test_own.replay.txt"
+    stored = project.path / "__snapshots__" / "test_own" / "test_own.replay"
     assert stored.read_text().startswith("replay snapshot 1\n")
     project.run("test_own.py").assert_outcomes(passed=1)
 
@@ -85,7 +85,7 @@ def test_a_snapshot_of_a_result_is_syrupys_and_missing_ones_fail(project: Projec
         ("@pytest.mark.replay()", "*`replayed` needs @pytest.mark.replay*"),
         (
             '@pytest.mark.replay("fixtures/order-5xx.trace.json", agnet=None)',
-            "*with agent, allow_drift, check, trace_id*",
+            "*with agent, allow_drift, check, task, trace_id*",
         ),
         ('@pytest.mark.replay("fixtures/gone.trace.json")', "*there is no *fixtures/gone.trace.json*"),
         (

@@ -11,7 +11,7 @@ from hypothesis import given, strategies as st
 
 from replay.loading import load
 from replay.play.play import replay
-from replay.suite.extension import diff
+from replay.suite.extension import diff, file_name
 from replay.suite.paths import snapshot_path
 from replay.suite.snapshot import snapshot_text
 from tests.plugin.conftest import Project
@@ -134,3 +134,51 @@ def test_recordings_and_snapshots_are_one_to_one_also_where_case_is_ignored(
         assert len(place.name.encode()) <= max(255, len(f"{key[0]}.trace.json".encode()))
     if fixture.name.lower() != another.name.lower() or one[1] != other[1]:
         assert str(places[0]).lower() != str(places[1]).lower()
+
+
+@given(one=st.text(min_size=1, max_size=300), other=st.text(min_size=1, max_size=300))
+def test_each_test_has_a_snapshot_file_of_its_own(one: str, other: str) -> None:
+    names = [file_name(f"test_a[{text}]") for text in (one, other, one + "x" * 300, one + "x" * 300 + "y")]
+    assert all(len(name.encode()) <= 220 and not set(name) & set('\\/?*:|"<>\n') for name in names)
+    assert len({name.lower() for name in names}) == len({one, other}) + 2 - (len(one) > 300)
+
+
+@pytest.mark.parametrize("value", ["x" * 240, "Upper", "a/b", "日本語" * 30])
+def test_names_that_are_cut_do_not_share_a_snapshot(project: Project, value: str) -> None:
+    for name in ("order-5xx", "max-steps"):
+        project.record(name)
+    rows = ",".join(
+        f'pytest.param("{value}{n}", marks=pytest.mark.replay("fixtures/{name}.trace.json"))'
+        for n, name in ((1, "order-5xx"), (2, "max-steps"))
+    )
+    project.write(
+        "test_own.py",
+        f"import pytest\n@pytest.mark.parametrize('a', [{rows}])\n"
+        "def test_own(replayed, replay_snapshot, a): assert replayed == replay_snapshot\n",
+    )
+    for option in ("--replay-update", "-q"):
+        project.run("test_own.py", option).assert_outcomes(passed=2)
+    assert len(list((project.path / "__snapshots__" / "test_own").iterdir())) == 2
+
+
+@pytest.mark.parametrize("update", ["--snapshot-update", "--replay-update"])
+def test_the_snapshots_of_skipped_tests_are_kept(
+    project: Project, monkeypatch: pytest.MonkeyPatch, update: str
+) -> None:
+    project.record("order-5xx")
+    project.write(
+        "test_own.py",
+        "import os, pytest\n"
+        '@pytest.mark.skipif(not os.environ.get("KEY"), reason="no key")\n'
+        '@pytest.mark.parametrize("a", ["x", "y.z", "W" * 250])\n'
+        '@pytest.mark.replay("fixtures/order-5xx.trace.json")\n'
+        "def test_own(replayed, replay_snapshot, a): assert replayed == replay_snapshot\n",
+    )
+    monkeypatch.setenv("KEY", "1")
+    project.run("--replay-update").assert_outcomes(passed=4)
+    before = {path.name for path in project.path.rglob("*.replay")}
+    assert len(before) == 3
+    monkeypatch.delenv("KEY")
+    assert project.run().ret == pytest.ExitCode.OK
+    assert project.run(update).ret == pytest.ExitCode.OK
+    assert {path.name for path in project.path.rglob("*.replay")} == before

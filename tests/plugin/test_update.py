@@ -16,7 +16,7 @@ def test_an_update_writes_what_is_missing_and_says_so(project: Project, option: 
     project.record("order-5xx")
     result = project.run(option)
     result.assert_outcomes(passed=1)
-    result.stdout.fnmatch_lines(["written fixtures/order-5xx.trace.json::replay: * lines"])
+    result.stdout.fnmatch_lines(["written fixtures/order-5xx.trace.json::replay: * lines; ended with finish"])
     assert project.snapshot("order-5xx").read_text().startswith("replay snapshot 1\n")
     project.run().assert_outcomes(passed=1)
 
@@ -39,7 +39,11 @@ def test_an_update_prints_what_changed_in_each_test(suite: Callable[..., Project
     path.write_text(path.read_text().replace("stop finish", "stop max_steps"), encoding="utf-8")
     result = project.run("--replay-update")
     result.stdout.fnmatch_lines(
-        ["updated fixtures/order-5xx.trace.json::replay: +1 -1", "  -stop max_steps", "  +stop finish"]
+        [
+            "updated fixtures/order-5xx.trace.json::replay: +1 -1; ended with finish",
+            "  -stop max_steps",
+            "  +stop finish",
+        ]
     )
     result.stdout.no_fnmatch_line("*max-steps.trace.json::replay*")
 
@@ -139,3 +143,42 @@ def test_snapshots_of_syrupy_beside_the_fixtures_are_left_alone(suite: Callable[
         assert {name: data for name, data in project.files().items() if "__pycache__" not in name} == {
             name: data for name, data in before.items() if "__pycache__" not in name
         }
+
+
+@pytest.mark.parametrize(
+    "variable",
+    ["BUILD_NUMBER", "JENKINS_URL", "TF_BUILD", "TEAMCITY_VERSION", "GITLAB_CI", "BUILDKITE", "GITHUB_ACTIONS"],
+)
+def test_an_update_is_refused_on_every_builder(
+    project: Project, monkeypatch: pytest.MonkeyPatch, variable: str
+) -> None:
+    monkeypatch.setenv(variable, "7")
+    project.record("order-5xx")
+    result = project.run("--replay-update")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines([f"*--replay-update is refused in CI (the variable {variable} is set)*"])
+
+
+def test_whatever_pytest_takes_for_ci_is_ci() -> None:
+    import inspect
+    import re
+
+    from _pytest.compat import running_on_ci
+
+    from replay.suite.ci import VARIABLES
+
+    theirs = re.findall(r'"([A-Z_]+)"', inspect.getsource(running_on_ci))
+    assert theirs and set(theirs) <= set(VARIABLES)
+
+
+def test_a_bulk_update_says_how_each_run_ended(project: Project) -> None:
+    for name in ("order-5xx", "denied", "max-steps"):
+        project.record(name)
+    result = project.run("--replay-update")
+    result.stdout.fnmatch_lines(
+        [
+            "written fixtures/max-steps.trace.json::replay: * lines; ended with max_steps",
+            "written fixtures/order-5xx.trace.json::replay: * lines; ended with finish",
+            "3 snapshots: 2 ended with finish, 1 ended with max_steps",
+        ]
+    )

@@ -129,9 +129,9 @@ loading      errors record masking play readers importers
 report       errors record seams trace export version play readers
 explain      errors record masking trace play readers report
 wire         errors record masking seams trace tracing model play readers report
-suite        errors record masking agent play report loading wire
+suite        errors record masking tracing agent result play loading report explain wire
 plugin       suite; types: play wire
-cli          errors record masking loop trace tracing agent result version play readers importers loading report explain wire
+cli          errors record masking loop trace tracing agent result version play readers importers loading report explain wire suite
 """
 """Which rooms each room may import, read from the bottom up: all that a line names stands above it, but for `types`.
 
