@@ -67,6 +67,7 @@ def cli() -> None:
     replay run.trace.json --agent app:agent      today's agent on yesterday's answers
     replay run.trace.json -- node agent.js       any program on yesterday's answers
     replay fixtures/ --format json               every *.trace.json of a folder
+    zcat run.json.gz | replay -                  from standard input
     replay run.trace.json --agent app:agent --live-model --times 5
                                                  a live model on recorded tools: does it still do the job?
     replay show run.trace.json --step 3          one step in full
@@ -80,7 +81,7 @@ def cli() -> None:
     metavar="MODULE:OBJECT",
     help="Today's agent: an Agent, a function that returns one, or a dict of name to Agent.",
 )
-@shared()
+@shared(forms=("text", "json", "github"))
 @steps_option
 @click.option(
     "--otlp", metavar="URL", help="Send original and replay there (OTLP/HTTP); print the page to compare them."
@@ -104,6 +105,7 @@ def run(**options: Any) -> int:
 @click.option("--step", type=click.IntRange(min=1), help="This step in full: request, reply, calls, results.")
 @steps_option
 @click.option("--turn", type=click.IntRange(min=1), help="This turn of a conversation.")
+@click.option("--tail", is_flag=True, help="Go on showing steps as they come, until the run ends.")
 @shared()
 def show(**options: Any) -> int:
     """Show what FILE recorded, without a replay.
@@ -113,6 +115,7 @@ def show(**options: Any) -> int:
     replay show run.trace.json --step 3
     replay show long.trace.json --steps 80-95
     replay show collected.jsonl --trace 5b8efff7 --format json
+    replay show run.trace.journal --tail
     """
     from replay.cli.looking import show_file
 

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import difflib
 import os
+import shutil
+import sys
+import tempfile
 import traceback
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import click
+import msgspec
 
 from kernel.errors import TraceError
 from replay.loading import assemble, load
@@ -17,6 +22,7 @@ from replay.play import Recording
 WHOLE_BYTES = 64 * 2**20
 """Larger files are read trace by trace, by way of an index."""
 
+STANDARD_INPUT = "-"
 _SHOWN_IDS = 10
 
 
@@ -41,6 +47,14 @@ def recordings(
         TraceError: the file cannot be read as a trace.
         click.UsageError: it holds several, and none was chosen.
     """
+    if name == STANDARD_INPUT:
+        with standard_input() as held:
+            try:
+                for recording in recordings(held, trace_id=trace_id, every=every, whole_bytes=whole_bytes):
+                    yield msgspec.structs.replace(recording, file=name)
+            except TraceError as error:
+                raise TraceError(error.message.replace(held, "standard input"), file=name, line=error.line) from None
+        return
     path = Path(name)
     must_be_file(path, name)
     if path.stat().st_size > whole_bytes:
@@ -50,6 +64,21 @@ def recordings(
     if len(found) > 1 and not every:
         _ask_to_choose(name, [recording.trace_id for recording in found], trace_id)
     yield from found
+
+
+@contextmanager
+def standard_input() -> Iterator[str]:
+    """A file that holds what standard input gives, for as long as it is needed: a pipe can be read only once.
+
+    Raises:
+        click.UsageError: standard input is a terminal.
+    """
+    if sys.stdin is None or sys.stdin.isatty():
+        raise click.UsageError("- reads standard input, which is a terminal: pipe a trace into it, or name a file.")
+    with tempfile.NamedTemporaryFile(prefix="replay-") as held:
+        shutil.copyfileobj(sys.stdin.buffer, held)
+        held.flush()
+        yield held.name
 
 
 def one_recording(name: str, trace_id: str | None) -> Recording:

@@ -43,9 +43,16 @@ def show_file(
     trace_id: str | None,
     every: bool,
     verbose: bool,
+    tail: bool,
 ) -> int:
     """`replay show`."""
     view = _view(verbose, steps)
+    if tail:
+        from replay.cli.tailing import tail as follow
+
+        if form != "text" or every or step or steps or turn:
+            raise click.UsageError("--tail shows one run as text, step by step: no other choice goes with it.")
+        return follow(file, view, trace_id=trace_id)
     shown: list[dict[str, Any]] = []
 
     def work() -> None:
@@ -102,12 +109,13 @@ def _shown(
 
 def check_files(*, files: Sequence[str], form: str, trace_id: str | None, every: bool, verbose: bool) -> int:
     """`replay check`."""
-    from replay.explain import check, check_document, check_lines
+    from replay.explain import Check, check, check_document, check_lines, summary_document, summary_lines
 
     view = _view(verbose)
     documents: list[dict[str, Any]] = []
     errors: list[dict[str, str]] = []
     states: set[str] = set()
+    found_all: list[Check] = []
     for name in expand(files):
 
         def work(name: str = name) -> None:
@@ -119,11 +127,15 @@ def check_files(*, files: Sequence[str], form: str, trace_id: str | None, every:
                     output.lines([""] * bool(states))
                     output.lines(check_lines(found, view))
                 states.add(found.replayable)
+                found_all.append(found)
 
         if (message := _guarded(name, work)) is not None:
             errors.append({"file": name, "message": message})
     if form == "json":
-        output.write(to_json({"traces": documents, **({"errors": errors} if errors else {})}))
+        summary = summary_document(found_all)
+        output.write(to_json({"traces": documents, "summary": summary, **({"errors": errors} if errors else {})}))
+    elif len(found_all) + len(errors) > 1:
+        output.lines(["", *summary_lines(found_all, len(errors), view)])
     if errors or "no" in states or not states:
         return UNUSABLE
     return DIFFERENT if "part" in states else SAME

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import click
@@ -11,7 +11,9 @@ import click
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def shared(*, formats: bool = True, choice: bool = True, verbose: bool = True) -> Callable[[F], F]:
+def shared(
+    *, formats: bool = True, choice: bool = True, verbose: bool = True, forms: Sequence[str] = ("text", "json")
+) -> Callable[[F], F]:
     """Options that many verbs have."""
 
     def add(function: F) -> F:
@@ -21,7 +23,7 @@ def shared(*, formats: bool = True, choice: bool = True, verbose: bool = True) -
             function = click.option(
                 "--format",
                 "form",
-                type=click.Choice(["text", "json"]),
+                type=click.Choice(forms),
                 default="text",
                 show_default=True,
                 help="Form of the report on standard output.",
@@ -119,5 +121,7 @@ def taken_live(options: dict[str, Any]) -> dict[str, Any] | None:
         return None
     if given := next((name for name in ("otlp", "ui", "output", "steps") if options[name]), None):
         raise click.UsageError(f"--{given} is of a replay, and --live-{'model' if model else 'tools'} is none.")
+    if options["form"] == "github":
+        raise click.UsageError("--format github is of a replay; a live run gives text or json.")
     common = {name: options[name] for name in ("files", "agent", "form", "trace_id", "every")}
     return {**common, **chosen, "times": chosen["times"] or 1, "live": "model" if model else "tools"}

@@ -12,6 +12,7 @@ import click
 from kernel.errors import ConfigError
 from replay.cli import output
 from replay.cli.agents import Agents, agent_for, load_agent
+from replay.cli.annotations import annotation, error_annotation
 from replay.cli.files import expand, keep_inputs, message_of, recordings
 from replay.cli.status import DIFFERENT, SAME, UNUSABLE, USAGE
 from replay.play import UNCHECKED, ReplayResult, Verdict, replay
@@ -100,6 +101,8 @@ class _Job:
         except Exception as error:  # the file's failure is in the report and in the exit status
             message = message_of(error, name)
             self._errors.append((name, message))
+            if self._form == "github":
+                output.write(error_annotation(name, message) + "\n")
             output.problem(message)
 
     def _report(self, result: ReplayResult, options: str) -> None:
@@ -107,6 +110,9 @@ class _Job:
         emitted = self._emit(result)
         if self._form == "json":
             self._results.append((result, emitted))
+            return
+        if self._form == "github":
+            output.lines(filter(None, [annotation(result)]))
             return
         if self._brief and self._last and (result.verdict != "same" or self._last != "same"):
             output.write("\n")
@@ -138,6 +144,8 @@ class _Job:
         """Write what is left, and give the exit status."""
         if self._form == "json":
             output.write(to_json(document(self._results, self._errors)))
+        elif self._form == "github":
+            output.write(self._summary() + "\n")
         elif self._brief:
             output.lines(["", self._summary()])
         if self._failed:

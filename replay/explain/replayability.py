@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -220,3 +222,42 @@ def _cell(presence: Presence, view: View) -> str:
     style = {"missing": "bad", "open": "warn", "none": "quiet"}.get(presence, "")
     padding = " " * (10 - len(shown))
     return (view.paint(style, shown) if style else shown) + padding
+
+
+def summary_document(found: Sequence[Check]) -> dict[str, Any]:
+    """Many reports as counts: how many are whole, in part and not replayable, and for which reasons, most frequent first."""
+    reasons = Counter(reason for one in found for reason in dict.fromkeys(_reasons(one)))
+    states = Counter(one.replayable for one in found)
+    return {
+        "recordings": len(found),
+        "whole": states["whole"],
+        "part": states["part"],
+        "no": states["no"],
+        "reasons": dict(sorted(reasons.items(), key=lambda item: (-item[1], item[0]))),
+    }
+
+
+def _reasons(found: Check) -> Iterator[str]:
+    if found.why_not:
+        yield re.sub(r"\d+", "N", found.why_not.partition(":")[0])
+        return
+    if not found.complete:
+        yield "cut short: no end was recorded"
+    yield from (f"nobody recorded {name}" for name in found.absent)
+    yield from (f"{problem.kind} {problem.attribute}" for _, problem in found.problems)
+    for column in ("request", "reply", "decision", "results"):
+        if any(getattr(step, column) == "missing" for step in found.steps):
+            yield f"missing {column}"
+
+
+def summary_lines(found: Sequence[Check], unusable: int, view: View) -> Iterator[str]:
+    """Many reports as a few lines."""
+    counts = summary_document(found)
+    more = f", {unusable} unusable" if unusable else ""
+    yield f"{counts['recordings']} recordings: {counts['whole']} whole, {counts['part']} in part, {counts['no']} not{more}"
+    reasons = list(counts["reasons"].items())
+    limit = len(reasons) if view.verbose else _MAX_ROWS
+    for reason, count in reasons[:limit]:
+        yield f"  {count:>5}  {line(reason, view.columns - 9)}"
+    if len(reasons) > limit:
+        yield view.paint("quiet", f"  ⋮ {len(reasons) - limit} more reasons (--verbose)")

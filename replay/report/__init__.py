@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from replay.report.documents import Emitted, document, to_json
     from replay.report.emit import traces_url
     from replay.report.literals import cut, line, literal, width_of
-    from replay.report.render import Paint, View, arguments, title
-    from replay.report.reporting import heading, report, run_lines
+    from replay.report.render import Paint, View, arguments, step_lines, title
+    from replay.report.reporting import end_lines, heading, report, run_lines
 else:
     __getattr__ = door(
         __name__,
@@ -25,6 +25,6 @@ else:
         documents="Emitted document to_json",
         emit="traces_url",
         literals="cut line literal width_of",
-        render="Paint View arguments title",
-        reporting="heading report run_lines",
+        render="Paint View arguments step_lines title",
+        reporting="end_lines heading report run_lines",
     )
