@@ -20,10 +20,9 @@ from kernel.errors import ConfigError
 from kernel.masking import Masker
 from kernel.record import canonical_json, digest, to_jsonable
 from replay.play import ReplayResult
-from replay.suite.paths import FOLDER
+from replay.suite.paths import ACCEPTED, FOLDER
 
 FORMAT = "accepted drift 1"
-FILE = "accepted.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +95,7 @@ def accepted_in(folder: Path) -> tuple[Accepted, ...]:
     Raises:
         ConfigError: the file cannot be read.
     """
-    path = folder / FOLDER / FILE
+    path = folder / FOLDER / ACCEPTED
     try:
         return _read(path, path.stat().st_mtime_ns)
     except FileNotFoundError:
@@ -129,7 +128,7 @@ def _read(path: Path, _changed_ns: int) -> tuple[Accepted, ...]:
 
 def write(folder: Path, accepted: Iterable[Accepted]) -> None:
     """Replace what is accepted for a folder; nothing accepted is no file. Raises `OSError`."""
-    path = folder / FOLDER / FILE
+    path = folder / FOLDER / ACCEPTED
     kept = sorted((one for one in accepted if one.fixtures), key=lambda one: (one.since, one.change.key))
     _read.cache_clear()
     if not kept:

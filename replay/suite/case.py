@@ -151,8 +151,13 @@ def agent_today(settings: Settings, recording: Recording, shown: str) -> Agent |
         ReplayFailed: the agent cannot be loaded.
     """
     key = settings.key_for(recording.agent, shown)
-    spec = settings.agents[key] if key is not None else ""
-    return load_named(settings, key, spec, recording.agent, shown) if key is not None and spec else None
+    if key is None:
+        return None
+    if (command := settings.commands.get(key)) is not None:
+        why = f"its agent is a program ({shlex.join(command.words)}); with agent=None a marker replays the recording alone"
+        raise ReplayFailed("agent", shown, why, f"not checked: {shown}: {why}")
+    spec = settings.agents[key]
+    return load_named(settings, key, spec, recording.agent, shown) if spec else None
 
 
 def replay_or_record(

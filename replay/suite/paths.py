@@ -18,6 +18,8 @@ from replay.suite.settings import SUFFIX
 
 FOLDER = "__replays__"
 EXTENSION = "replay.txt"
+ACCEPTED = "accepted.json"
+"""The file in `FOLDER` that holds what drift is accepted; see `replay.suite.accepting`."""
 
 _TRACE_ID = re.compile(rb'"traceId":\s*"([0-9a-fA-F]{32})"')
 _SAFE = re.compile(r"[0-9a-f-]{1,64}")

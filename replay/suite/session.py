@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Generator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,7 +11,7 @@ import pytest
 
 from replay.suite.accounting import Account, Scope, accounted
 from replay.suite.failure import failure_in, render
-from replay.suite.paths import FOLDER, fixtures_below, is_fixture, unused_below
+from replay.suite.paths import ACCEPTED, FOLDER, fixtures_below, is_fixture, unused_below
 from replay.suite.settings import SUFFIX, read_settings
 from replay.suite.tally import PREFIX, Tally, Written
 
@@ -149,6 +150,7 @@ class Suite:
         try:
             self._look_for_unused(session)
             self._look_for_lost(session)
+            self._look_for_gone()
         except OSError as error:
             self._tally.complaints.append(
                 f"{error.filename} cannot be listed ({error.strerror}): what it holds did not run"
@@ -180,6 +182,27 @@ class Suite:
             self._tally.not_all = (
                 f"{ran} of {there} recordings ran, {len(account.deselected)} deselected, {len(lost)} lost"
             )
+
+    def _look_for_gone(self) -> None:
+        """Accepted drift of fixtures that are not there."""
+        for path in (one for folder in self.settings.folders for one in sorted(folder.rglob(ACCEPTED))):
+            if path.parent.name != FOLDER or not self._scope.whole_folders:
+                continue
+            from kernel.errors import ConfigError
+            from replay.suite.accepting import accepted_in
+
+            folder = path.parent.parent
+            try:
+                names = {name for one in accepted_in(folder) for name in one.fixtures}
+            except ConfigError as error:
+                self._tally.complaints.append(str(error))
+                continue
+            gone = sorted(name for name in names if not os.path.lexists(folder / name))
+            self._tally.complaints += [
+                f"accepted drift of {self.settings.shown(folder / name)}, which is not there; take it back with "
+                f"`replay accept {self.settings.shown(folder / name)} --undo`"
+                for name in gone
+            ]
 
     def _complain(self) -> None:
         """Say what keeps a run from being green although no test failed."""

@@ -90,6 +90,17 @@ def test_what_is_accepted_and_not_there_any_more_fails_until_it_is_taken_back(dr
     assert "fixtures/__replays__/accepted.json" not in drifted.files()
 
 
+def test_what_is_accepted_for_a_fixture_that_is_gone_fails_the_session(drifted: Project) -> None:
+    command("accept", "fixtures", "--agent", "shop:agent", "--yes", status=0)
+    (drifted.fixtures / "order-1.trace.json").unlink()
+    (drifted.fixtures / "__replays__" / "order-1.replay.txt").unlink()
+    result = drifted.run()
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines(["replay: accepted drift of fixtures/order-1.trace.json, which is not there; *--undo*"])
+    command("accept", "fixtures/order-1.trace.json", "--undo", status=0)
+    assert drifted.run().ret == pytest.ExitCode.OK
+
+
 def test_only_the_fixtures_that_were_accepted_may_drift(drifted: Project) -> None:
     command("accept", "fixtures/order-1.trace.json", "--agent", "shop:agent", "--yes", status=0)
     drifted.run().assert_outcomes(failed=9)

@@ -49,7 +49,7 @@ def test_a_folder_named_as_a_recording_is_no_recording(suite: Callable[..., Proj
 
 
 @pytest.mark.parametrize("announced", ["", "    config.hook.pytest_deselected(items=items[1:])\n"])
-@pytest.mark.parametrize("workers", ["0", "2"])
+@pytest.mark.parametrize("workers", ["0", pytest.param("2", marks=pytest.mark.slow)])
 def test_what_another_plugin_takes_out_is_lost(suite: Callable[..., Project], announced: str, workers: str) -> None:
     project = suite("max-steps", "order-5xx")
     project.write(
@@ -91,7 +91,7 @@ def test_what_collect_ignore_leaves_out_is_lost(suite: Callable[..., Project]) -
         ["fixtures/max-steps.trace.json::replay"],
     ],
 )
-@pytest.mark.parametrize("workers", ["0", "2"])
+@pytest.mark.parametrize("workers", ["0", pytest.param("2", marks=pytest.mark.slow)])
 def test_what_the_user_leaves_out_is_not_lost(suite: Callable[..., Project], chosen: list[str], workers: str) -> None:
     project = suite("max-steps", "order-5xx")
     result = project.run_apart("-n", workers, *chosen)
@@ -195,7 +195,7 @@ SWALLOW = """
 
 
 @pytest.mark.parametrize("then", ["pass", "pytest.skip('no matter')"])
-@pytest.mark.parametrize("workers", ["0", "2"])
+@pytest.mark.parametrize("workers", ["0", pytest.param("2", marks=pytest.mark.slow)])
 def test_a_bad_verdict_that_a_test_swallows_fails_the_session(project: Project, then: str, workers: str) -> None:
     project.record("order-5xx")
     project.agents("shop", SHORTER)
@@ -238,3 +238,22 @@ def test_what_a_replay_found_stands_in_the_junit_file(suite: Callable[..., Proje
     xml = (project.path / "out.xml").read_text()
     for name, value in (("verdict", "same"), ("ended", "finish"), ("served", "5"), ("agent", "incident")):
         assert f'<property name="replay_{name}" value="{value}" />' in xml
+
+
+def test_a_marker_whose_agent_is_a_program_is_not_replayed_without_it(project: Project) -> None:
+    project.record("order-5xx")
+    project.settings('\n[tool.tracefirst.agents]\nincident = { command = ["false"] }\n')
+    project.write("test_own.py", MARKED.format(more="", asks="", body="pass"))
+    result = project.run("test_own.py")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*its agent is a program (false)*agent=None*"])
+    project.write("test_own.py", MARKED.format(more=", agent=None", asks="", body="pass"))
+    project.run("test_own.py").assert_outcomes(passed=1)
+
+
+def test_a_program_of_the_agents_table_that_no_recording_uses_fails_the_session(suite: Callable[..., Project]) -> None:
+    project = suite("order-5xx")
+    project.settings('\n[tool.tracefirst.agents]\nnobody = { command = ["node", "agent.js"] }\n')
+    result = project.run()
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines(['replay: agents: "nobody" = "node agent.js" is used by no recording; *'])
