@@ -258,6 +258,7 @@ heads = st.builds(
     params=params,
     model_params=st.none() | params,
     confirm_by_run=st.booleans(),
+    dropped=few(texts),
     tools=few(tool_specs),
     budget=st.builds(
         Budget,

@@ -121,7 +121,8 @@ class RunHead(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
     were estimated larger than they are here, where secrets in them are masked. `model_params` are what the model would have
     sent for an agent that sets none, where that is another thing than `params`; `confirm_by_run` tells that `confirm` was
     given for the run, not by the agent. `effects`: the only tools whose side effects run in a fork; `witnessed`: keys of
-    side effects that were begun before this run went live, which its own steps repeat."""
+    side effects that were begun before this run went live, which its own steps repeat. `dropped` says which steps
+    or calls a reader left out of a foreign recording."""
 
     agent: str
     task: str
@@ -153,6 +154,7 @@ class RunHead(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
     masked_tokens: int = 0
     model_params: ModelParams | None = None
     confirm_by_run: bool = False
+    dropped: tuple[str, ...] = ()
 
 
 class Fault(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
         Resource,
         Span,
     )
+    from kernel.trace.versions import why_unreadable
 else:
     __getattr__ = door(
         __name__,
@@ -62,4 +63,5 @@ else:
         span="""
             AttributeValue CLIENT CONSUMER ERROR Event INTERNAL Link OK PRODUCER Resource SERVER Span UNSET
         """,
+        versions="why_unreadable",
     )

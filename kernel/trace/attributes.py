@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from functools import lru_cache
+from typing import Any, TypeVar, get_args, get_type_hints
 
 import msgspec
 from msgspec import Struct
@@ -11,9 +12,15 @@ from msgspec import Struct
 from kernel.record import parse_json
 from kernel.trace import semconv as sc
 from kernel.trace.sealing import breaches
-from kernel.trace.span import Span
+from kernel.trace.span import ERROR, UNSPECIFIED, Span
 
 T = TypeVar("T")
+
+
+@lru_cache(maxsize=16)
+def _optional(kind: Any) -> tuple[str, ...]:
+    """The fields of a record that may be None."""
+    return tuple(name for name, hint in get_type_hints(kind).items() if type(None) in get_args(hint))
 
 
 class Problem(Struct, frozen=True, kw_only=True):
@@ -51,6 +58,30 @@ class Reader:
         except (ValueError, TypeError, LookupError, AttributeError, msgspec.MsgspecError, RecursionError) as error:
             self.problem("unreadable", name, f"cannot be read: {error}")
             return fallback
+
+    def setting(self, name: str, kind: type[T]) -> T:
+        """A setting that is written whole: a limit that is not there did not exist when the run was recorded."""
+        record: Any = kind
+        absent = dict.fromkeys(_optional(record))
+        found: T = self.json(name, None, kind(), lambda data: msgspec.convert({**absent, **data}, kind))
+        return found
+
+    def same(self, name: str, expected: Any, what: str) -> None:
+        """An attribute that repeats what another place says; one that says something else is a problem."""
+        value = self._attributes.get(name)
+        if (list(value) if isinstance(value, tuple) else value) != expected:
+            self.problem("changed", name, f"is {value!r:.60}, and {what} is {expected!r:.60}")
+
+    def shaped(self, name: str, kind: int, *, failed: bool) -> None:
+        """Name, kind and status of the span itself, which follow from what it holds."""
+        span = self._span
+        if span.name != name:
+            self.problem("changed", "name", f"is {span.name!r:.80}; what the span holds is named {name!r:.80}")
+        if span.kind not in (kind, UNSPECIFIED):
+            self.problem("changed", "kind", f"is {span.kind}; a span of this name is of kind {kind}")
+        if span.end_ns is not None and (span.status == ERROR) != failed:
+            told, right = ("an error" if error else "no error" for error in (span.status == ERROR, failed))
+            self.problem("changed", "status", f"is {told}; what the span holds is {right}")
 
     def value(self, name: str, kind: type[T]) -> T | None:
         value = self._attributes.get(name)

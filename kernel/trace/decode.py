@@ -40,9 +40,9 @@ from kernel.record import (
 )
 from kernel.trace import semconv as sc
 from kernel.trace.attributes import Problem, Reader
-from kernel.trace.encode import CONFIG_FIELDS, USAGE, attempts_digest
+from kernel.trace.encode import CONFIG_FIELDS, USAGE, attempts_digest, call_name, span_name, torn
 from kernel.trace.genai import message_from_json, tool_from_json
-from kernel.trace.span import Span
+from kernel.trace.span import CLIENT, INTERNAL, Span
 
 NOT_BEGUN = ToolFault(type="not_begun", message="the run was cut short before this call began")
 
@@ -53,12 +53,16 @@ def decode_run(root: Span | None, spans: Iterable[Span]) -> tuple[Run, tuple[Pro
     steps: dict[int, Span] = {}
     chats: dict[int, Span] = {}
     calls: dict[int, list[Span]] = {}
-    for span in sorted(spans, key=lambda s: (s.start_ns, s.span_id)):
+    others: list[Span] = []
+    ordered = sorted(spans, key=lambda s: (s.start_ns, s.span_id))
+    for span in ordered:
         operation = span.attributes.get(sc.OPERATION)
         index = span.attributes.get(sc.STEP_INDEX)
         if not isinstance(index, int) or index < 1:
             if sc.SEAL in span.attributes and sc.WIRE_EXCHANGE not in span.attributes:
                 problems.append(_misplaced(span, 0, sc.STEP_INDEX, "the span no longer says which step it belongs to"))
+            else:
+                others.append(span)
         elif operation == sc.EXECUTE_TOOL:
             calls.setdefault(index, []).append(span)
         elif operation is None or operation == sc.CHAT:
@@ -71,6 +75,8 @@ def decode_run(root: Span | None, spans: Iterable[Span]) -> tuple[Run, tuple[Pro
         elif sc.SEAL in span.attributes:
             problems.append(_misplaced(span, index, sc.OPERATION, f"{operation!r} is no part of a step"))
     head, end, mark = _decode_root(root, problems)
+    own = {span.span_id for span in (root, *steps.values()) if span is not None}
+    problems.extend(_strays(others, own, root))
     done: list[Step] = []
     marks: list[StepMarks] = []
     previous: Step | None = None
@@ -81,33 +87,62 @@ def decode_run(root: Span | None, spans: Iterable[Span]) -> tuple[Run, tuple[Pro
         done.append(step)
         marks.append(step_marks)
         previous = step
-    _check_complete(end, done, mark, problems)
+    _check_complete(root, end, done, problems)
+    if root is not None and end is None:
+        _check_closed(root, head, ordered, problems)
     return Run(head=head, steps=tuple(done), end=end, mark=mark, marks=tuple(marks)), tuple(problems)
+
+
+def _strays(others: Iterable[Span], own: set[str], root: Span | None) -> Iterable[Problem]:
+    """Spans without mark or seal of ours that stand where only the kernel writes: an action below the run or a step that
+    the run does not know. What tools, `confirm` or a finish check start is below their own spans."""
+    for span in others:
+        operation = span.attributes.get(sc.OPERATION)
+        below_root = root is not None and span.parent_id == root.span_id
+        known = (sc.EXECUTE_TOOL, sc.CHAT, sc.STEP) if below_root else (sc.EXECUTE_TOOL,)
+        if span.parent_id in own and operation in known:
+            message = f"{span.name!r:.80} is no span of this run: it was added since"
+            yield _misplaced(span, 0, sc.OPERATION, message)
 
 
 def _misplaced(span: Span, step: int, attribute: str, message: str) -> Problem:
     return Problem(kind="missing", step=step, span_id=span.span_id, attribute=attribute, message=message)
 
 
-def _check_complete(end: RunEnd | None, steps: list[Step], mark: Mark, problems: list[Problem]) -> None:
+def _check_complete(root: Span | None, end: RunEnd | None, steps: list[Step], problems: list[Problem]) -> None:
+    """No step is missing, and there are as many steps and calls as the root counted, at its end or its closing mark."""
     counted = [step.index for step in steps]
     gaps = [(a + 1, b - 1) for a, b in pairwise([0, *counted]) if b - a > 1]
     if gaps:
         lost = ", ".join(f"{first}" if first == last else f"{first} to {last}" for first, last in gaps)
         message = f"steps {lost} are missing from the trace"
         problems.append(Problem(kind="missing", step=gaps[0][0], span_id="", attribute="step", message=message))
-    if end is None:
+    if root is None or (end is None and sc.CLOSED not in root.attributes):
         return
     calls = sum(len(step.calls) for step in steps)
     chats = sum(step.chat is not None for step in steps)
-    for name, recorded, found in (
-        (sc.STEPS, end.steps, len(steps)),
-        (sc.TOOL_CALLS, end.tool_calls, calls),
-        (sc.MODEL_CALLS, end.model_calls, chats),
-    ):
+    read = Reader(problems, root, 0)
+    for name, found in ((sc.STEPS, len(steps)), (sc.TOOL_CALLS, calls), (sc.MODEL_CALLS, chats)):
+        recorded = read.value(name, int) or 0
         if recorded != found:
             message = f"the run counted {recorded}, the trace holds {found}: spans are missing or added"
-            problems.append(Problem(kind="missing", step=0, span_id=mark.span_id, attribute=name, message=message))
+            read.problem("missing", name, message)
+
+
+def _check_closed(root: Span, head: RunHead, spans: Iterable[Span], problems: list[Problem]) -> None:
+    """A recording without an end that was closed has a seal on every span; one that was imported was closed."""
+    closed = sc.CLOSED in root.attributes or head.source is not None
+    if not closed and not any(sc.SEAL in span.attributes for span in spans if span.end_ns is None):
+        return
+    if sc.CLOSED not in root.attributes:
+        message = "the closing mark of an imported recording is missing: import it again"
+        problems.append(Problem(kind="unsealed", step=0, span_id=root.span_id, attribute=sc.CLOSED, message=message))
+    for span in (root, *spans):
+        index = 0 if span is root else span.attributes.get(sc.STEP_INDEX)
+        if span.end_ns is None and isinstance(index, int) and sc.SEAL not in span.attributes:
+            Reader(problems, span, index).problem(
+                "unsealed", sc.SEAL, "the seal is missing: the span was changed since"
+            )
 
 
 def _decode_root(root: Span | None, problems: list[Problem]) -> tuple[RunHead, RunEnd | None, Mark]:
@@ -116,17 +151,19 @@ def _decode_root(root: Span | None, problems: list[Problem]) -> tuple[RunHead, R
         problems.append(Problem(kind="missing", step=0, span_id="", attribute=sc.INVOKE_AGENT, message=message))
         return RunHead(agent="", task="", run_id="", absent=("root",)), None, Mark()
     read = Reader(problems, root, 0)
-    if root.end_ns is not None:
-        read.sealed()
+    read.sealed()
     head = _decode_head(read)
     mark = Mark(span_id=root.span_id, start_ns=root.start_ns, end_ns=root.end_ns)
     stop = read.value(sc.STOP_REASON, str)
+    ok = bool(read.value(sc.OK, bool))
+    read.shaped(span_name(sc.INVOKE_AGENT, head.agent), INTERNAL, failed=stop is not None and not ok)
     if stop is None:
         return head, None, mark
+    read.same(sc.ERROR_TYPE, None if ok else stop, "the stop reason")
     read.closed(sc.STOP_REASON, stop, STOP_REASONS)
     answer = read.json(sc.OUTPUT_MESSAGES, None, None, lambda data: message_from_json(data[0]).content)
     end = RunEnd(
-        ok=bool(read.value(sc.OK, bool)),
+        ok=ok,
         stop_reason=stop,  # type: ignore[arg-type]
         answer=answer,
         detail=read.text(sc.DETAIL),
@@ -159,10 +196,10 @@ def _decode_head(read: Reader) -> RunHead:
         provider=read.text(sc.PROVIDER),
         params=params,
         tools=read.json(sc.TOOL_DEFINITIONS, None, (), lambda data: tuple(tool_from_json(t) for t in data)),
-        budget=read.json(sc.BUDGET, Budget, Budget()),
-        guard=read.json(sc.GUARD, Guard, Guard()),
-        policy=read.json(sc.POLICY, Policy, Policy()),
-        context=read.json(sc.CONTEXT, ContextLimits, ContextLimits()),
+        budget=read.setting(sc.BUDGET, Budget),
+        guard=read.setting(sc.GUARD, Guard),
+        policy=read.setting(sc.POLICY, Policy),
+        context=read.setting(sc.CONTEXT, ContextLimits),
         conversation_id=read.value(sc.CONVERSATION_ID, str),
         turn=read.value(sc.TURN, int) or 1,
     )
@@ -222,8 +259,11 @@ def _decode_step(
         problems.append(Problem(kind="missing", step=index, span_id="", attribute=sc.STEP, message=message))
     else:
         mark = _mark(span)
+        read = Reader(problems, span, index)
+        read.sealed()
         if span.end_ns is not None:
-            step = _decode_step_end(Reader(problems, span, index), step, records)
+            step = _decode_step_end(read, step, records)
+        read.shaped(sc.STEP, INTERNAL, failed=torn(step))
     return step, StepMarks(step=mark, chat=chat_mark, calls=tuple(_mark(s) for s in call_spans))
 
 
@@ -237,19 +277,20 @@ def _mark(span: Span) -> Mark:
 
 
 def _decode_step_end(read: Reader, step: Step, records: tuple[CallRecord, ...]) -> Step:
-    read.sealed()
     decision = read.json(sc.DECISION, Decision, None)
     if decision is not None and not read.value(sc.DECIDED_CALLS, bool) and records:
         decision = msgspec.structs.replace(decision, calls=tuple(r.call for r in records))
     records = _with(records, "shown", read.json(sc.SHOWN, list[str | None], []))
     records = _with(records, "artifact", read.json(sc.ARTIFACTS, list[str | None], []))
     records = _with(records, "fixed", read.json(sc.FIXED, list[bool], []))
+    guard: GuardVerdict = read.json(sc.GUARD_DETAIL, GuardVerdict, GUARD_OK)
+    read.same(sc.GUARD_VERDICT, None if guard.verdict == "ok" else guard.verdict, "the guard's verdict")
     return Step(
         index=step.index,
         chat=step.chat,
         decision=decision,
         calls=records,
-        guard=read.json(sc.GUARD_DETAIL, GuardVerdict, GUARD_OK),
+        guard=guard,
         feedback=read.value(sc.FEEDBACK, str),
         refusal=read.value(sc.REFUSAL, str),
         errors=read.value(sc.ERRORS, int) or 0,
@@ -277,6 +318,13 @@ def _decode_chat(read: Reader, span: Span, head: RunHead, previous: Step | None)
         digest=read.text(sc.DIGEST),
         condensed=read.value(sc.CONDENSED, int) or 0,
     )
+    read.sealed()
+    name = span_name(sc.CHAT, head.params.model)
+    if "root" in head.absent:
+        name = span.name
+    else:
+        read.same(sc.REQUEST_MODEL, head.params.model or None, "the model of the run")
+        read.same(sc.PROVIDER, head.provider, "the provider of the run")
     attempts = []
     for event in span.events:
         if event.name == sc.ATTEMPT_EVENT:
@@ -288,12 +336,16 @@ def _decode_chat(read: Reader, span: Span, head: RunHead, previous: Step | None)
     attempts.sort(key=lambda pair: pair[0])
     kept = tuple(attempt for _, attempt in attempts)
     if span.end_ns is None:
+        read.shaped(name, CLIENT, failed=False)
         return msgspec.structs.replace(chat, attempts=kept)
-    read.sealed()
     recorded = read.value(sc.ATTEMPTS, str)
     if recorded != (attempts_digest(kept) if kept else None):
         read.problem("changed", sc.ATTEMPTS, f"the events of failed attempts are not as recorded; {len(kept)} are here")
-    reply = read.json(sc.OUTPUT_MESSAGES, None, None, lambda data: _reply(read, data[0]))
+    reply: Reply | None = read.json(sc.OUTPUT_MESSAGES, None, None, lambda data: _reply(read, data[0]))
+    read.shaped(name, CLIENT, failed=reply is None)
+    said = reply.finish_reason if reply is not None else None
+    read.same(sc.FINISH_REASONS, None if said is None else [said], "the finish reason of the reply")
+    read.same(sc.ERROR_TYPE, kept[-1].kind if kept and reply is None else None, "the last failed attempt")
     return msgspec.structs.replace(chat, reply=reply, attempts=kept)
 
 
@@ -337,14 +389,17 @@ def _decode_call(read: Reader, span: Span) -> CallRecord:
         call = msgspec.structs.replace(
             call, raw=more.raw, repaired=more.repaired, coerced=more.coerced, fault=more.fault
         )
-    if span.end_ns is None:
-        return _open_call(read, span, call)
     read.sealed()
+    name = call_name(call.name)
+    if span.end_ns is None:
+        read.shaped(name, INTERNAL, failed=False)
+        return _open_call(read, span, call)
     result: Any = span.attributes.get(sc.TOOL_RESULT)
     if read.text(sc.RESULT_TYPE) == "json":
         result = read.json(sc.TOOL_RESULT, None, None, lambda data: data)
     error = read.value(sc.ERROR_TYPE, str)
     read.closed(sc.OUTCOME, read.text(sc.OUTCOME), OUTCOMES)
+    read.shaped(name, INTERNAL, failed=read.text(sc.OUTCOME) not in ("ok", "duplicate"))
     return CallRecord(
         call=call,
         outcome=read.text(sc.OUTCOME) or "unknown_outcome",  # type: ignore[arg-type]

@@ -32,6 +32,7 @@ from kernel.trace.sealing import seal
 from kernel.trace.span import CLIENT, ERROR, INTERNAL, Event, Span
 
 Attributes = dict[str, Any]
+_MAX_TOOL_NAME = 100
 
 CONFIG_FIELDS = (
     "protocol",
@@ -51,6 +52,7 @@ CONFIG_FIELDS = (
     "masked_tokens",
     "model_params",
     "confirm_by_run",
+    "dropped",
 )
 _HEAD_DEFAULTS = RunHead(agent="", task="", run_id="")
 
@@ -91,10 +93,14 @@ def end_attributes(end: RunEnd) -> Attributes:
     _usage_attributes(out, end.usage)
     if end.cost_usd is not None:
         out[sc.COST] = end.cost_usd
-    out[sc.STEPS], out[sc.MODEL_CALLS], out[sc.TOOL_CALLS] = end.steps, end.model_calls, end.tool_calls
+    out.update(_counts(end.steps, end.model_calls, end.tool_calls))
     if end.alive:
         out[sc.ALIVE] = compact_json(end.alive)
     return out
+
+
+def _counts(steps: int, model_calls: int, tool_calls: int) -> Attributes:
+    return {sc.STEPS: steps, sc.MODEL_CALLS: model_calls, sc.TOOL_CALLS: tool_calls}
 
 
 def step_attributes(index: int) -> Attributes:
@@ -249,8 +255,17 @@ def span_name(operation: str, subject: str) -> str:
     return f"{operation} {subject}" if subject else operation
 
 
-def encode_run(run: Run, *, trace_id: str, parent_id: str | None = None) -> list[Span]:
-    """All spans of a run, in order: root, then each step with its chat and calls."""
+def call_name(tool: str) -> str:
+    """The name of a call's span; a model may call anything, at any length."""
+    return span_name(sc.EXECUTE_TOOL, tool[:_MAX_TOOL_NAME])
+
+
+def encode_run(run: Run, *, trace_id: str, parent_id: str | None = None, closed: bool = False) -> list[Span]:
+    """All spans of a run, in order: root, then each step with its chat and calls.
+
+    `closed` tells that nothing comes after what is here: a run without an end gets its counts, and its open spans their
+    seals, so that a reader knows of whatever is changed, added or lost later.
+    """
     head = run.head
     root = Span(
         trace_id=trace_id,
@@ -269,6 +284,12 @@ def encode_run(run: Run, *, trace_id: str, parent_id: str | None = None) -> list
     for step, marks in zip(run.steps, run.marks, strict=True):
         spans.extend(_encode_step(step, marks, previous, head, root))
         previous = step
+    if (closed or head.source is not None) and run.end is None:  # what was imported is whole when it is written
+        root.attributes[sc.CLOSED] = True
+        chats, calls = sum(step.chat is not None for step in run.steps), sum(len(step.calls) for step in run.steps)
+        root.attributes.update(_counts(len(run.steps), chats, calls))
+        for span in spans:
+            span.attributes[sc.SEAL] = seal({k: v for k, v in span.attributes.items() if k != sc.SEAL})
     return spans
 
 
@@ -290,7 +311,7 @@ def _encode_step(step: Step, marks: StepMarks, previous: Step | None, head: RunH
         is_open = mark.end_ns is None
         told = record.call.name in effects and not (is_open and record.key is None and record.error is None)
         attributes = call_attributes(step.index, position, record.call, effect=told)
-        call = _child(span, mark, span_name(sc.EXECUTE_TOOL, record.call.name), INTERNAL, attributes)
+        call = _child(span, mark, call_name(record.call.name), INTERNAL, attributes)
         if told and is_open and record.key is not None:
             call.events = (effect_begun_event(record.key, mark.start_ns),)
         if not is_open:

@@ -9,7 +9,7 @@ from typing import Any
 
 from kernel.record import Message, Reply, ToolCall, ToolSpec, compact_json, parse_json
 
-_DISPATCH_FIELDS = (
+DISPATCH_FIELDS = (
     "returns",
     "timeout_s",
     "side_effect",
@@ -75,7 +75,7 @@ def tool_to_json(tool: ToolSpec) -> dict[str, Any]:
     if tool.description:
         out["description"] = tool.description
     out["parameters"] = tool.parameters
-    ours = {f: v for f in _DISPATCH_FIELDS if (v := getattr(tool, f)) != getattr(_DEFAULTS, f)}
+    ours = {f: v for f in DISPATCH_FIELDS if (v := getattr(tool, f)) != getattr(_DEFAULTS, f)}
     if ours:
         out["tracefirst"] = ours
     return out
@@ -84,7 +84,7 @@ def tool_to_json(tool: ToolSpec) -> dict[str, Any]:
 def tool_from_json(data: dict[str, Any]) -> ToolSpec:
     """The inverse of `tool_to_json`; also reads OpenAI's `{"type": "function", "function": {...}}`."""
     inner = data["function"] if isinstance(data.get("function"), dict) else data
-    ours = {k: v for k, v in data.get("tracefirst", {}).items() if k in _DISPATCH_FIELDS}
+    ours = {k: v for k, v in data.get("tracefirst", {}).items() if k in DISPATCH_FIELDS}
     return ToolSpec(
         name=str(inner.get("name", "")),
         description=str(inner.get("description") or ""),

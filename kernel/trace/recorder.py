@@ -20,6 +20,7 @@ from kernel.trace.codec import (
     attempt_event,
     call_attributes,
     call_end_attributes,
+    call_name,
     chat_attributes,
     chat_end_attributes,
     effect_begun_event,
@@ -187,7 +188,7 @@ class Recorder:
     def call_started(self, step: int, position: int, call: Call) -> None:
         if not self._clean:
             call = self._scrubber.asked(call)
-        name = span_name(sc.EXECUTE_TOOL, call.name[:100])
+        name = call_name(call.name)
         parent = self._owned(self._step).span_id
         attributes = call_attributes(step, position, call, effect=call.name in self._effects)
         self._calls[position] = self._start(name, INTERNAL, parent, attributes, "call", step, position)

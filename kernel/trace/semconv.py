@@ -53,6 +53,7 @@ SEALED = ("gen_ai.", "tracefirst.", "error.")
 
 # ours, on every span
 FORMAT = "tracefirst.format"
+REQUIRES = "tracefirst.requires"
 SEAL = "tracefirst.seal"
 FLAGGED = "tracefirst.flagged"
 STEP_INDEX = "tracefirst.step.index"
@@ -76,6 +77,7 @@ STEPS = "tracefirst.steps"
 MODEL_CALLS = "tracefirst.model_calls"
 TOOL_CALLS = "tracefirst.tool_calls"
 ALIVE = "tracefirst.alive"
+CLOSED = "tracefirst.closed"
 COST = "tracefirst.usage.cost_usd"
 ESTIMATED = "tracefirst.usage.estimated"
 

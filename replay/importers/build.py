@@ -108,7 +108,8 @@ def build_runs(dialogue: Dialogue, seed: str, file: str) -> list[Run]:
         if not any(step.chat is not None and step.chat.reply is not None for run in runs for step in run.steps):
             raise TraceError(f"{file}: {why}. There is nothing before it to replay.", file=file)
         last = runs[-1]
-        runs[-1] = msgspec.structs.replace(last, head=msgspec.structs.replace(last.head, absent=(*absent, why)))
+        head = msgspec.structs.replace(last.head, absent=(*absent, why), dropped=(*last.head.dropped, why))
+        runs[-1] = msgspec.structs.replace(last, head=head)
     _verify(runs, dialogue, file)
     return runs
 

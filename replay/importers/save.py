@@ -37,10 +37,9 @@ def save(recording: Recording, path: Path) -> None:
             end_ns=mark.end_ns,
             attributes=attributes,
         )
-        if mark.end_ns is not None:
-            finish_span(root, {sc.RUNS: len(recording.runs)})
+        finish_span(root, {sc.RUNS: len(recording.runs), **({} if mark.end_ns is not None else {sc.CLOSED: True})})
         spans.append(root)
     for recorded in recording.runs:
-        spans.extend(encode_run(recorded.run, trace_id=recording.trace_id, parent_id=parent))
+        spans.extend(encode_run(recorded.run, trace_id=recording.trace_id, parent_id=parent, closed=True))
     service = {"service.name": recording.service} if recording.service else {}
     write_trace(path, spans, Resource(attributes=service, scope_name=sc.SCOPE_NAME, scope_version=VERSION))

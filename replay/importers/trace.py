@@ -312,7 +312,9 @@ def _bare_record(tool: ToolCallSpan) -> CallRecord:
 
 
 def _with_absent(run: Run, *names: str) -> Run:
-    return msgspec.structs.replace(run, head=msgspec.structs.replace(run.head, absent=(*run.head.absent, *names)))
+    head = run.head
+    changed = msgspec.structs.replace(head, absent=(*head.absent, *names), dropped=(*head.dropped, *names))
+    return msgspec.structs.replace(run, head=changed)
 
 
 def _around(runs: Sequence[Run], span_id: str) -> Mark:

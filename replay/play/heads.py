@@ -25,7 +25,7 @@ SEEN = ("description", "parameters", "returns")
 """What a model sees of a tool beside its name; the rest says how dispatch treats it."""
 
 IDENTITY = frozenset({"task", "run_id", "protocol", "provider", "conversation_id", "turn", "masked", "resumes", "source",
-                      "absent", "masked_tokens", "model_params", "confirm_by_run", "effects", "witnessed"})  # fmt: skip
+                      "absent", "masked_tokens", "dropped", "model_params", "confirm_by_run", "effects", "witnessed"})  # fmt: skip
 """Fields of a head that say which run it is, or of which model and file; a replay has them from the recording."""
 
 WHOLE = {

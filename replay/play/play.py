@@ -95,7 +95,7 @@ def replay(recording: Recording, agent: Agent | None = None) -> ReplayResult:
         return _not_checked(recording, "recording" if agent is None else "agent", why_not)
     if agent is None:
         try:
-            return _result(recording, _replayed(recording, None), "recording")
+            return _judged(_result(recording, _replayed(recording, None), "recording"))
         except ConfigError as error:
             return _not_checked(recording, "recording", f"the recorded settings cannot work: {error}")
     today = setup_of(recording, agent)
@@ -104,12 +104,21 @@ def replay(recording: Recording, agent: Agent | None = None) -> ReplayResult:
     divergences, unexercised = explain(
         recording, today, settings, done.divergences, lambda setup: _replayed(recording, setup).divergences
     )
-    return msgspec.structs.replace(
-        _result(recording, msgspec.structs.replace(done, divergences=divergences), "agent"),
-        settings=tuple(settings),
-        unexercised=unexercised,
-        kept=tuple(dict.fromkeys(told for one in recording.runs for told in kept(one.run.head, agent))),
-    )
+    result = _judged(_result(recording, msgspec.structs.replace(done, divergences=divergences), "agent"))
+    told = tuple(dict.fromkeys(told for one in recording.runs for told in kept(one.run.head, agent)))
+    return msgspec.structs.replace(result, settings=tuple(settings), unexercised=unexercised, kept=told)
+
+
+def _judged(result: ReplayResult) -> ReplayResult:
+    """A `same` that is none: nothing of an agent ran, or only a part of the run is there to be compared."""
+    if result.verdict != "same":
+        return result
+    if result.ran_with == "recording" and result.recording.foreign:
+        return msgspec.structs.replace(result, verdict="imported")
+    if dropped := result.recording.dropped:
+        why = f"a part of the run was not read, so the rest says nothing of it: {'; '.join(dropped)}"
+        return msgspec.structs.replace(result, verdict="not_checked", why_not=why)
+    return result
 
 
 def _not_checked(recording: Recording, ran_with: Literal["recording", "agent"], why_not: str) -> ReplayResult:

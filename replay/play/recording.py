@@ -7,8 +7,9 @@ from typing import Any
 
 from msgspec import Struct
 
+from kernel.errors import TraceError
 from kernel.record import Mark, Run
-from kernel.trace import Problem, Reader, Span, decode_run, semconv as sc
+from kernel.trace import Problem, Reader, Span, decode_run, semconv as sc, why_unreadable
 from replay.readers import RawTrace
 
 
@@ -34,6 +35,11 @@ class Recording(Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
 
     @property
+    def dropped(self) -> tuple[str, ...]:
+        """Steps and calls of the source that its reader left out."""
+        return tuple(dict.fromkeys(what for one in self.runs for what in one.run.head.dropped))
+
+    @property
     def agent(self) -> str:
         return self.runs[0].run.head.agent if self.runs else ""
 
@@ -46,6 +52,10 @@ def is_own(trace: RawTrace) -> bool:
 def own_recording(trace: RawTrace, file: str = "") -> Recording:
     """The runs that the kernel recorded in one trace, in order."""
     roots = [span for span in trace.spans if span.attributes.get(sc.RUN_ID) is not None]
+    for span in trace.spans:
+        if why := why_unreadable(span.attributes):
+            where = f"{file}: " if file else ""
+            raise TraceError(f"{where}trace {trace.trace_id} cannot be read: {why}", file=file, span_id=span.span_id)
     children = _group(trace.spans, {root.span_id for root in roots})
     runs: list[RecordedRun] = []
     for root in sorted(roots, key=lambda span: (_turn(span), span.start_ns, span.span_id)):
@@ -63,7 +73,7 @@ def own_recording(trace: RawTrace, file: str = "") -> Recording:
     if above is not None:
         conversation = Mark(span_id=above.span_id, start_ns=above.start_ns, end_ns=above.end_ns)
         damage: list[Problem] = []
-        if above.end_ns is not None:
+        if above.end_ns is not None or sc.CLOSED in above.attributes:
             read = Reader(damage, above, 0)
             read.sealed()
             if above.attributes.get(sc.RUNS, len(runs)) != len(runs):

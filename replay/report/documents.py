@@ -61,6 +61,7 @@ def trace_document(result: ReplayResult, emitted: Emitted | None = None) -> dict
         "compare": emitted.link or None if emitted is not None else None,
         "settings": [_setting(setting, result) for setting in result.settings],
         "kept": list(result.kept),
+        "dropped": list(recording.dropped),
     }
 
 

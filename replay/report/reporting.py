@@ -78,7 +78,7 @@ def report(
         yield from heading(result.recording, view)
         yield from _runs(result, view)
         yield ""
-    if not brief or result.verdict == "not_checked":
+    if not brief or result.first is None or result.verdict == "not_checked":
         yield _verdict_line(result, view, named=brief)
     yield from _evidence(result, view)
     yield from _emitted(emitted, view)
@@ -262,7 +262,8 @@ def _verdict_line(result: ReplayResult, view: View, *, named: bool) -> str:
         file, recorded = literal(result.recording.file), [recorded.run for recorded in result.recording.runs]
         steps, stop = _plural(step_count(recorded), "step"), last_stop(recorded) or "cut short"
         agent, trace = literal(result.recording.agent), literal(result.recording.trace_id[:8])
-        return f"{word}  {file}  {agent}  trace {trace}  {steps}, {stop}; {_served(result)}"
+        told = f": {MEANINGS['imported']}" if result.verdict == "imported" else ""
+        return f"{word}  {file}  {agent}  trace {trace}  {steps}, {stop}; {_served(result)}{told}"
     return f"{word}  {MEANINGS[result.verdict]}"
 
 
@@ -293,6 +294,8 @@ def _evidence(result: ReplayResult, view: View) -> Iterator[str]:
     ran = "the prompt, tools and limits of the recording" if result.ran_with == "recording" else "today's agent"
     yield _field("ran with", ran, view)
     yield from _settings(result, view)
+    for what in result.recording.dropped:
+        yield _field("dropped", line(what, 4 * view.columns), view)
     if not result.complete:
         yield _field("note", "the recording was cut short; it was compared as far as it goes", view)
 
@@ -327,6 +330,8 @@ def next_command(result: ReplayResult, options: str = "") -> str:
     file = literal(shlex.quote(recording.file or "FILE")) + literal(options)
     if result.verdict == "not_checked":
         return f"replay check {file}"
+    if result.verdict == "imported":
+        return f"replay {file} --agent MODULE:OBJECT"
     first = result.first
     runs = [recorded.run for recorded in recording.runs]
     step = min(first.step, len(runs[first.turn - 1].steps)) if first is not None else 0

@@ -200,7 +200,11 @@ def verdict_failure(settings: Settings, result: ReplayResult, shown: str, *, all
     """The failure that a verdict is, or None. With an agent, says whether the recording alone still replays."""
     if result.verdict == "same" or (result.verdict == "drifted" and allow_drift):
         return None
+    if result.verdict == "imported" and settings.alone(result.recording.agent, shown):
+        return None
     lines: list[str] = []
+    if result.verdict == "imported":
+        lines.append(f'name its agent in [tool.tracefirst.agents], or say that there is none: "{shown}" = ""')
     if result.ran_with == "agent":
         alone = replay(result.recording).verdict
         lines.append(

@@ -65,7 +65,8 @@ def headline_of(result: ReplayResult) -> str:
 
     first = result.first
     where = f" at step {first.step}: {first.kind} {literal(first.path)} ({first.cause})" if first is not None else ""
-    return f"{result.verdict.replace('_', ' ')}{where}" + (f": {result.why_not}" if result.why_not else "")
+    why = result.why_not or ("nothing of the agent ran" if result.verdict == "imported" else "")
+    return f"{result.verdict.replace('_', ' ')}{where}" + (f": {why}" if why else "")
 
 
 def render(failure: ReplayFailed, path: str) -> TerminalRepr:

@@ -61,6 +61,11 @@ class Settings:
         matching = (key for key in keys if _is_path(key) and fnmatchcase(fixture, key))
         return next(matching, name if name in keys else None)
 
+    def alone(self, name: str, fixture: str) -> bool:
+        """Whether the settings say "" for a recording: that it is to be replayed from itself alone."""
+        paths = [spec for key, spec in self.agents.items() if _is_path(key) and fnmatchcase(fixture, key)]
+        return not paths[0] if paths else self.agents.get(name) == ""
+
     def shown(self, path: Path) -> str:
         """A path as users write it: relative to the root, with forward slashes."""
         try:

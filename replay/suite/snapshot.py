@@ -13,7 +13,7 @@ import msgspec
 
 from kernel.record import CallRecord, Run, RunEnd, Step, compact_json, digest
 from replay.play import Recording, ReplayResult
-from replay.report import cut, line, literal
+from replay.report import MEANINGS, cut, line, literal
 
 FORMAT = "replay snapshot 1"
 
@@ -141,7 +141,8 @@ def _verdict(result: ReplayResult) -> Iterator[str]:
         f"served {served.model} model replies, {served.tools} tool results; "
         f"unused {unused.model + unused.tools}; live 0"
     )
-    yield f"verdict {result.verdict}: {result.why_not or evidence}"
+    told = f"{MEANINGS['imported']}; {evidence}" if result.verdict == "imported" else evidence
+    yield f"verdict {result.verdict}: {result.why_not or told}"
     if not result.complete and not result.why_not:
         yield "recording is cut short: no stop was recorded"
     leading = [divergence for divergence in result.divergences if not divergence.downstream][:_DIFFERENCES]

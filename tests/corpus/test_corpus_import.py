@@ -26,7 +26,7 @@ def _import_one(file: Path) -> Recording:
 def _assert_same(recording: Recording) -> None:
     result = replay(recording)
     steps = [step for recorded in recording.runs for step in recorded.run.steps]
-    assert result.verdict == "same", (recording.file, result.first, result.why_not)
+    assert result.verdict == "imported", (recording.file, result.first, result.why_not)
     assert result.served.model == len(steps)
     assert result.served.tools == sum(len(step.calls) for step in steps)
     assert (result.unused.model, result.unused.tools) == (0, 0)
@@ -97,7 +97,7 @@ WHOLE = {
 def test_actions_in_the_text_replay_the_same(corpus: Path, name: str) -> None:
     recording = _import_one(corpus / name)
     result = replay(recording)
-    assert result.verdict == "same", (result.first, result.why_not)
+    assert result.verdict == "imported", (result.first, result.why_not)
     assert result.served.model == WHOLE[name]
     assert (result.unused.model, result.unused.tools) == (0, 0)
 
@@ -108,7 +108,7 @@ def test_actions_in_the_text_replay_the_same(corpus: Path, name: str) -> None:
 )
 def test_answers_of_toolbench_replay_the_same(corpus: Path, name: str, model: int, tools: int) -> None:
     result = replay(_import_one(corpus / "toolbench" / f"{name}.json"))
-    assert result.verdict == "same", (result.first, result.why_not)
+    assert result.verdict == "imported", (result.first, result.why_not)
     assert (result.served.model, result.served.tools) == (model, tools)
 
 
@@ -177,7 +177,7 @@ def test_spans_of_other_frameworks_replay_the_same(corpus: Path, tmp_path: Path,
     (recording,) = load(corpus / name)
     result = replay(recording)
     assert (recording.foreign, result.served.model, result.served.tools) == FOREIGN[name]
-    assert result.verdict == "same", (result.first, result.why_not)
+    assert result.verdict == "imported", (result.first, result.why_not)
     assert (result.unused.model, result.unused.tools) == (0, 0)
     save(recording, tmp_path / "saved.trace.json")
     (loaded,) = load(tmp_path / "saved.trace.json")

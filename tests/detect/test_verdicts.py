@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from kernel import Agent, Budget, ModelError, ScriptedModel, ToolRegistry, Tracing, Usage
-from replay import load, replay
+from replay import import_file, load, replay
 from replay.cli.app import main
-from replay.play import Recording
+from replay.importers import save
+from replay.play import RecordedRun, Recording
 
 tools = ToolRegistry()
 
@@ -85,3 +88,55 @@ def test_a_failure_in_the_replay_is_a_verdict_of_its_own_with_its_step(
     assert ended.value.code == 1
     out = capsys.readouterr().out
     assert "CRASHED" in out and "step 1" in out and "KeyError" in out
+
+
+def call(id: str, name: str, arguments: str) -> dict[str, Any]:
+    return {"id": id, "type": "function", "function": {"name": name, "arguments": arguments}}
+
+
+def imported(folder: Path, *messages: dict[str, Any]) -> Path:
+    source, target = folder / "chat.json", folder / "chat.trace.json"
+    start = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "How bad?"}]
+    source.write_text(json.dumps({"messages": [*start, *messages]}))
+    (recording,) = import_file(source)
+    save(recording, target)
+    return target
+
+
+ASKED = {"role": "assistant", "content": "", "tool_calls": [call("a", "look", '{"what": "rate"}')]}
+TOLD = {"role": "tool", "tool_call_id": "a", "content": "12 %"}
+ANSWER = {"role": "assistant", "content": "It is 12 %."}
+
+
+def outcome(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[Any, str]:
+    with pytest.raises(SystemExit) as ended:
+        main([*arguments])
+    return ended.value.code, capsys.readouterr().out
+
+
+def test_an_import_without_an_agent_is_imported_and_exits_as_not_checked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its replay compares our reading with itself, which says nothing of the agent."""
+    file = imported(tmp_path, ASKED, TOLD, ANSWER)
+    assert replay(load(file)[0]).verdict == "imported"
+    code, out = outcome(capsys, str(file))
+    assert code == 3 and "IMPORTED  rebuilt as it was read; nothing of the agent ran" in out
+    assert "next  replay" in out and "--agent MODULE:OBJECT" in out
+    code, out = outcome(capsys, str(file), "--format", "json")
+    assert code == 3 and json.loads(out)["traces"][0]["verdict"] == "imported"
+
+
+def test_a_run_of_which_a_reader_dropped_a_part_is_never_same(tmp_path: Path) -> None:
+    """What is left of it may well be the same; of the whole run that says nothing, and the verdict says so."""
+    recording = recorded(tmp_path / "x.trace.json", agent(), [LOOK, DONE])
+    run = recording.runs[0].run
+    assert replay(recording, agent()).verdict == "same"
+    head = msgspec.structs.replace(run.head, dropped=("everything from /messages/6 on: it cannot be read",))
+    part = msgspec.structs.replace(run, head=head)
+    recording = msgspec.structs.replace(recording, runs=(RecordedRun(run=part),))
+    result = replay(recording, agent())
+    assert result.verdict == "not_checked" and "everything from /messages/6 on" in result.why_not
+    assert replay(recording, agent(system="Be long.")).verdict == "drifted"
+    save(recording, tmp_path / "part.trace.json")
+    assert load(tmp_path / "part.trace.json")[0].dropped == head.dropped

@@ -67,7 +67,7 @@ def _holds(document: Any) -> bool:
         for recording in recordings:
             result = replay(recording)
             served = any(s.chat and s.chat.reply for r in recording.runs for s in r.run.steps)
-            assert result.verdict == ("same" if served else "not_checked"), (result.first, result.why_not)
+            assert result.verdict == ("imported" if served else "not_checked"), (result.first, result.why_not)
             assert (result.unused.model, result.unused.tools) == (0, 0)
             save(recording, saved)
             (loaded,) = load(saved)
@@ -169,7 +169,7 @@ def test_any_spans_are_a_recording_or_refused(found: list[Span]) -> None:
         assert error.file == "t.json" and "\n" not in str(error)
         return
     assert any(recorded.run.steps for recorded in recording.runs)
-    assert replay(recording).verdict in ("same", "not_checked")
+    assert replay(recording).verdict in ("imported", "not_checked")
     with tempfile.TemporaryDirectory() as folder:
         save(recording, Path(folder, "saved.trace.json"))
         (loaded,) = load(Path(folder, "saved.trace.json"))

@@ -50,7 +50,7 @@ def written(tmp_path: Path, document: Any) -> Path:
 
 def assert_same(recording: Recording) -> None:
     result = replay(recording)
-    assert result.verdict == "same", (result.first, result.why_not)
+    assert result.verdict == "imported", (result.first, result.why_not)
     assert (result.unused.model, result.unused.tools) == (0, 0)
 
 
@@ -159,7 +159,7 @@ def test_a_trajectory_that_ends_on_a_result_has_no_stop_reason(tmp_path: Path) -
     recording = imported(tmp_path, [USER, *ROUND])
     assert recording.runs[0].run.end is None
     result = replay(recording)
-    assert result.verdict == "same" and not result.complete
+    assert result.verdict == "imported" and not result.complete
 
 
 def test_a_last_user_message_without_a_reply_is_named(tmp_path: Path) -> None:
@@ -215,7 +215,7 @@ def test_last_calls_without_results_stay_open(tmp_path: Path) -> None:
     last = recording.runs[0].run.steps[-1]
     assert last.decision is None
     assert [record.outcome for record in last.calls] == ["ok", "unknown_outcome"]
-    assert replay(recording).verdict == "same"
+    assert replay(recording).verdict == "imported"
 
 
 # ---- actions in the text

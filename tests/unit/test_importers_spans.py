@@ -46,7 +46,7 @@ def replayed(spans: Sequence[Span], scope: str = "") -> tuple[Recording, ReplayR
 def assert_round(spans: Sequence[Span], framework: str, scope: str = "", *, system: str = "You help.") -> Recording:
     """One question, one call of `status` that gave `up`, one answer: served whole, in this order."""
     recording, result = replayed(spans, scope)
-    assert result.verdict == "same", (result.first, result.why_not)
+    assert result.verdict == "imported", (result.first, result.why_not)
     assert (result.served.model, result.served.tools) == (2, 1)
     (run,) = result.observed
     assert (run.head.system, run.head.task, run.head.source) == (system, "Is it up?", framework)
@@ -140,7 +140,7 @@ def test_a_call_below_a_tool_of_another_is_a_conversation_of_its_own() -> None:
     inner = semconv(3, [parts("user", text("Look."))], parts("assistant", text("up")), parent=2)
     outer = semconv(1, [ASKED], CALLED)
     recording, result = replayed([outer, tool, inner, semconv(5, [ASKED, CALLED, response()], ANSWERED)])
-    assert result.verdict == "same"
+    assert result.verdict == "imported"
     assert [len(recorded.run.steps) for recorded in recording.runs] == [2, 1]
 
 
@@ -151,7 +151,7 @@ def test_agents_of_one_trace_are_runs_that_do_not_see_each_other() -> None:
     ]
     calls = [semconv(n, [ASKED], ANSWERED, parent=parent) for n, parent in ((3, 1), (4, 2))]
     recording, result = replayed([*agents, *calls])
-    assert result.verdict == "same"
+    assert result.verdict == "imported"
     assert [recorded.run.head.agent for recorded in recording.runs] == ["a", "b"]
 
 
@@ -164,7 +164,7 @@ def test_the_result_after_the_last_request_is_the_tool_span_s() -> None:
     recording, result = replayed([semconv(1, [ASKED], CALLED), span(2, attributes)])
     record = recording.runs[0].run.steps[0].calls[0]
     assert (record.outcome, record.result) == ("ok", "123")
-    assert result.verdict == "same" and not result.complete
+    assert result.verdict == "imported" and not result.complete
     assert recording.runs[0].run.marks[0].calls[0].span_id == f"{2:016x}"
 
 
@@ -173,7 +173,7 @@ def test_a_result_that_a_tracer_wrapped_is_unwrapped_where_the_tool_is_the_only_
     attributes |= {"traceloop.entity.input": json.dumps({"inputs": ARGS, "tags": []})}
     attributes |= {"traceloop.entity.output": json.dumps({"output": "up", "kwargs": {}})}
     recording, result = replayed([semconv(1, [ASKED], CALLED), span(2, attributes)])
-    assert result.verdict == "same"
+    assert result.verdict == "imported"
     assert recording.runs[0].run.steps[0].calls[0].result == "up"
 
 
@@ -197,20 +197,20 @@ def test_a_failed_tool_after_the_last_request_keeps_its_failure() -> None:
     record = recording.runs[0].run.steps[0].calls[0]
     assert record.outcome == "error" and record.error is not None
     assert (record.error.type, record.error.message) == ("TimeoutError", "too slow")
-    assert result.verdict == "same"
+    assert result.verdict == "imported"
 
 
 def test_a_call_without_any_result_stays_open() -> None:
     recording, result = replayed([semconv(1, [ASKED], CALLED)])
     step = recording.runs[0].run.steps[0]
     assert step.decision is None and step.calls[0].outcome == "unknown_outcome"
-    assert result.verdict == "same" and not result.complete
+    assert result.verdict == "imported" and not result.complete
 
 
 def test_a_later_user_message_is_the_next_turn() -> None:
     more = parts("user", text("Sure?"))
     recording, result = replayed([semconv(1, [ASKED], ANSWERED), semconv(2, [ASKED, ANSWERED, more], ANSWERED)])
-    assert result.verdict == "same"
+    assert result.verdict == "imported"
     assert [recorded.run.head.turn for recorded in recording.runs] == [1, 2]
     assert recording.conversation is not None
 
@@ -268,7 +268,7 @@ def test_indexed_attributes_of_openllmetry() -> None:
 def test_numbers_in_names_are_read_as_numbers() -> None:
     asked = [{"role": "user", "content": "Is it up?"}, {"role": "assistant", "content": "Yes."}] * 6
     recording, result = replayed([openllmetry(1, [*asked, {"role": "user", "content": "Now?"}], {"content": "Yes."})])
-    assert result.verdict == "same"
+    assert result.verdict == "imported"
     assert recording.runs[-1].run.head.task == "Now?"
 
 
@@ -324,7 +324,7 @@ def test_the_whole_request_stands_in_for_dropped_attributes() -> None:
     found = openinference(1, [USER], {"role": "assistant", "content": "Yes."}, dropped=4)
     found.attributes["input.value"] = json.dumps({"messages": [{"role": "user", "content": "Is it up?"}]})
     _, result = replayed([found])
-    assert result.verdict == "same"
+    assert result.verdict == "imported"
 
 
 def test_pydantic_ai_of_the_second_version() -> None:
@@ -440,7 +440,7 @@ def test_model_calls_without_messages_are_steps_that_are_not_checked() -> None:
 def test_calls_without_messages_beside_whole_ones_are_counted_and_named() -> None:
     bare = span(2, {"gen_ai.operation.name": "chat", "gen_ai.provider.name": "openai"})
     recording, result = replayed([semconv(1, [ASKED], ANSWERED), bare])
-    assert result.verdict == "same"
+    assert result.verdict == "imported"
     assert "1 of 2 model calls" in recording.runs[0].run.head.absent
     assert any(f"span {2:016x}" in note for note in recording.notes)
 
@@ -497,4 +497,4 @@ def test_whatever_an_attribute_holds_the_import_is_total(name: str, value: str) 
 def test_a_cycle_of_parents_ends() -> None:
     one, other = semconv(1, [ASKED], ANSWERED, parent=2), span(2, {}, parent=1)
     _, result = replayed([one, other])
-    assert result.verdict == "same"
+    assert result.verdict == "imported"
