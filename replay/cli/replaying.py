@@ -15,7 +15,7 @@ from replay.cli.agents import Agents, agent_for, load_agent
 from replay.cli.annotations import annotation, error_annotation
 from replay.cli.files import expand, keep_inputs, message_of, recordings
 from replay.cli.status import DIFFERENT, SAME, UNUSABLE, USAGE
-from replay.play import UNCHECKED, ReplayResult, Verdict, replay
+from replay.play import UNCHECKED, ReplayResult, Verdict, replay, rules_for
 from replay.report import Emitted, Paint, View, document, report, to_json
 
 
@@ -94,7 +94,7 @@ class _Job:
         """Replay what a file holds; a file that fails is reported and counted, and does not end the others."""
         try:
             for recording in recordings(name, trace_id=trace_id, every=every):
-                result = replay(recording, agent_for(self._agents, recording.agent))
+                result = replay(recording, agent_for(self._agents, recording.agent), rules=rules_for(name))
                 self._report(result, f" --trace {recording.trace_id}" if every else self._options)
         except (click.ClickException, ConfigError, BrokenPipeError):
             raise

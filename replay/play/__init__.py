@@ -15,8 +15,9 @@ if TYPE_CHECKING:
     from replay.play.forking import Change, fork, resume
     from replay.play.heads import Setting
     from replay.play.live import UNRECORDED, Attempt, record_anew, recorded_outcome, try_model, try_tools
-    from replay.play.play import Digests, ReplayResult, play_run, replay, why_not_replayable
+    from replay.play.play import Digests, ReplayResult, RuleUse, play_run, replay, why_not_replayable
     from replay.play.recording import RecordedRun, Recording, is_own, own_recording
+    from replay.play.rules import Rule, Rules, rules_for
     from replay.play.withholding import withheld
 else:
     __getattr__ = door(
@@ -28,7 +29,8 @@ else:
         forking="Change fork resume",
         heads="Setting",
         live="UNRECORDED Attempt record_anew recorded_outcome try_model try_tools",
-        play="Digests ReplayResult play_run replay why_not_replayable",
+        play="Digests ReplayResult RuleUse play_run replay why_not_replayable",
+        rules="Rule Rules rules_for",
         recording="RecordedRun Recording is_own own_recording",
         withholding="withheld",
     )

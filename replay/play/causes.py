@@ -4,20 +4,23 @@ cause. What changed and makes none was not exercised by the recording.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import inspect
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
 
 import msgspec
 from msgspec import Struct
 
 from kernel.agent import Agent
-from kernel.loop import FinishCheck, TokenCounter, estimate_tokens
+from kernel.loop import FinishCheck, FinishContext, TokenCounter, estimate_tokens
 from kernel.masking import Masker
-from kernel.record import RunHead
+from kernel.record import Run, RunHead
 from replay.play.divergence import Divergence
 from replay.play.doubles import RecordedModel
-from replay.play.heads import Setting, changed_settings, todays_head, with_settings
+from replay.play.heads import Setting, changed_settings, settled, todays_head, with_settings
 from replay.play.masking import masked_check, masked_head, masker_for
 from replay.play.recording import Recording
+from replay.play.rules import Rules
 
 Place = tuple[int, int, str, str]
 _CHECK = Setting(key=("finish_check",), recorded="the recorded answers", observed="today's check", cause="finish check")
@@ -32,16 +35,44 @@ class Setup(Struct, frozen=True, kw_only=True):
     check: FinishCheck | None = None
     masker: Masker = Masker.default()
     count: TokenCounter = estimate_tokens
+    rules: Rules = Rules()
+
+    def check_of(self, recorded: Run) -> FinishCheck | None:
+        """The agent's own check; a reason that differs only in what the rules let vary is the recorded one."""
+        own, rules = self.check, self.rules
+        if own is None or not rules:
+            return own
+
+        def in_one_form(verdict: Any, step: int) -> Any:
+            was = recorded.steps[step - 1].refusal if step <= len(recorded.steps) else None
+            if was is None or not isinstance(verdict, str):
+                return verdict
+            return rules.settle(("feedback", "refusal"), was, verdict)
+
+        async def awaited(verdict: Awaitable[Any], step: int) -> Any:
+            return in_one_form(await verdict, step)
+
+        def check(answer: str, context: FinishContext) -> Any:
+            verdict = own(answer, context)
+            return (awaited if inspect.isawaitable(verdict) else in_one_form)(verdict, context.step)
+
+        return check
 
 
-def setup_of(recording: Recording, agent: Agent) -> Setup:
+def setup_of(recording: Recording, agent: Agent, rules: Rules) -> Setup:
     """All of today's agent. Raises `ConfigError`."""
     masker = masker_for(recording)
-    heads = tuple(
-        masked_head(todays_head(one.run.head, agent, RecordedModel(one.run)), one.run.head, masker)
-        for one in recording.runs
+    heads = []
+    for one in recording.runs:
+        was = one.run.head
+        heads.append(settled(was, masked_head(todays_head(was, agent, RecordedModel(one.run)), was, masker), rules))
+    return Setup(
+        heads=tuple(heads),
+        check=masked_check(agent.finish_check, masker),
+        count=agent.count_tokens,
+        masker=masker,
+        rules=rules,
     )
-    return Setup(heads=heads, check=masked_check(agent.finish_check, masker), count=agent.count_tokens, masker=masker)
 
 
 def settings_of(recording: Recording, today: Setup) -> list[Setting]:
@@ -84,6 +115,7 @@ def _only(recording: Recording, today: Setup, settings: Sequence[Setting]) -> Se
         heads=tuple(with_settings(recorded.run.head, head, of_head) for recorded, head in heads),
         check=today.check if _CHECK.key in keys else None,
         count=today.count if _COUNT.key in keys else estimate_tokens,
+        rules=today.rules,
     )
 
 

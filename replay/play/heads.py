@@ -6,7 +6,7 @@ A setting is a part of the head that changes as one: a number of the budget, wha
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -14,10 +14,13 @@ from msgspec import Struct
 from kernel.agent import Agent
 from kernel.errors import ConfigError, TracefirstError
 from kernel.loop import POLICY_VARIABLE, policy_from
-from kernel.record import READ_RANGE, RunHead, ToolSpec
+from kernel.record import READ_RANGE, RunHead, ToolSpec, compact_json
 from replay.play.divergence import ABSENT, differences, token
 from replay.play.doubles import RecordedModel
+from replay.play.rules import Rules
 
+R = TypeVar("R", bound=Struct)
+T = TypeVar("T")
 replace = msgspec.structs.replace
 _plain = msgspec.to_builtins
 
@@ -99,6 +102,49 @@ def todays_head(recorded: RunHead, agent: Agent, model: RecordedModel) -> RunHea
     except Exception as error:  # an archive is the user's own code
         raise ConfigError(f"today's agent cannot start: {type(error).__name__}: {error}") from error
     return replace(head, tools=_tools(recorded, head), source=recorded.source)
+
+
+def settled(recorded: RunHead, today: RunHead, rules: Rules) -> RunHead:
+    """Today's head, in which every text that the rules let vary is the recorded one."""
+    if not rules:
+        return today
+    first, second = (("request", "messages", at, "content") for at in ("0", "1"))
+    known = {tool.name: tool for tool in recorded.tools}
+    in_prompt = first if recorded.protocol == "text" else None
+    return replace(
+        today,
+        system=rules.settle(first, recorded.system, today.system),
+        notes=_as_text(second, recorded.notes, today.notes, rules),
+        texts=_as_text(first, recorded.texts, today.texts, rules),
+        params=_settled_record(("request", "params"), recorded.params, today.params, rules),
+        tools=tuple(
+            _settled_record(("request", "tools", tool.name), known[tool.name], tool, rules, in_prompt)
+            if tool.name in known
+            else tool
+            for tool in today.tools
+        ),
+    )
+
+
+def _as_text(at: tuple[str, ...], recorded: T, today: T, rules: Rules) -> T:
+    """A value that is a part of a message: rules are applied to it as to a text."""
+    sides = [value if isinstance(value, str) else compact_json(value) for value in (recorded, today)]
+    return recorded if rules.settle(at, *sides) == sides[0] else today
+
+
+def _settled_record(
+    at: tuple[str, ...], recorded: R, today: R, rules: Rules, or_at: tuple[str, ...] | None = None
+) -> R:
+    """A record of which each field that the rules let vary is the recorded one; `or_at` is another place of its texts."""
+    new: dict[str, Any] = {}
+    for name in today.__struct_fields__:
+        was, now = getattr(recorded, name), getattr(today, name)
+        found = rules.settle((*at, name), was, now)
+        if found is now and or_at is not None and isinstance(now, (str, dict)):
+            found = _as_text(or_at, was, now, rules)
+        if found is not now:
+            new[name] = found
+    return replace(today, **new) if new else today
 
 
 def kept(recorded: RunHead, agent: Agent) -> Iterator[str]:

@@ -37,6 +37,7 @@ from replay.play.doubles import (
 )
 from replay.play.heads import Setting, kept
 from replay.play.recording import Recording
+from replay.play.rules import Rule, Rules
 from replay.play.serving import crashed, left_over, missed
 
 T = TypeVar("T")
@@ -47,6 +48,14 @@ class Count(Struct, frozen=True, kw_only=True):
 
     model: int = 0
     tools: int = 0
+
+
+class RuleUse(Struct, frozen=True, kw_only=True):
+    """How often a rule matched something, and in how many places both sides are equal only by it."""
+
+    rule: Rule
+    matched: int
+    settled: int
 
 
 class ReplayResult(Struct, frozen=True, kw_only=True):
@@ -70,6 +79,7 @@ class ReplayResult(Struct, frozen=True, kw_only=True):
     settings: tuple[Setting, ...] = ()
     unexercised: tuple[Setting, ...] = ()
     kept: tuple[str, ...] = ()
+    rules: tuple[RuleUse, ...] = ()
 
     @property
     def first(self) -> Divergence | None:
@@ -85,12 +95,15 @@ class ReplayResult(Struct, frozen=True, kw_only=True):
         return f"{self.verdict} at step {first.step}: {first.kind} {first.path}, cause {first.cause}"
 
 
-def replay(recording: Recording, agent: Agent | None = None) -> ReplayResult:
+def replay(recording: Recording, agent: Agent | None = None, *, rules: Rules | None = None) -> ReplayResult:
     """Run a recording again and compare it at every seam.
 
+    Args:
+        rules: what of today's agent may vary, see `rules_for`.
     Raises:
         ConfigError: the agent's settings cannot work.
     """
+    rules = Rules(rules.rules if rules is not None else ())
     if why_not := why_not_replayable(recording):
         return _not_checked(recording, "recording" if agent is None else "agent", why_not)
     if agent is None:
@@ -98,15 +111,23 @@ def replay(recording: Recording, agent: Agent | None = None) -> ReplayResult:
             return _judged(_result(recording, _replayed(recording, None), "recording"))
         except ConfigError as error:
             return _not_checked(recording, "recording", f"the recorded settings cannot work: {error}")
-    today = setup_of(recording, agent)
+    today = setup_of(recording, agent, rules)
     settings = settings_of(recording, today)
     done = _replayed(recording, today)
+    uses = _uses(rules)
     divergences, unexercised = explain(
         recording, today, settings, done.divergences, lambda setup: _replayed(recording, setup).divergences
     )
     result = _judged(_result(recording, msgspec.structs.replace(done, divergences=divergences), "agent"))
     told = tuple(dict.fromkeys(told for one in recording.runs for told in kept(one.run.head, agent)))
-    return msgspec.structs.replace(result, settings=tuple(settings), unexercised=unexercised, kept=told)
+    return msgspec.structs.replace(result, settings=tuple(settings), unexercised=unexercised, kept=told, rules=uses)
+
+
+def _uses(rules: Rules) -> tuple[RuleUse, ...]:
+    return tuple(
+        RuleUse(rule=rule, matched=rules.matched.get(rule.name, 0), settled=rules.settled.get(rule.name, 0))
+        for rule in rules.rules
+    )
 
 
 def _judged(result: ReplayResult) -> ReplayResult:
@@ -171,7 +192,7 @@ def _replayed(recording: Recording, today: Setup | None) -> _Done:
         if head.turn <= 1 or head.conversation_id not in conversations:
             fresh = RecordedTranscript() if today is None else RecordedTranscript(today.count)
             conversations[head.conversation_id] = (fresh, Digests())
-        chosen = None if today is None else (today.heads[turn - 1], today.check)
+        chosen = None if today is None else (today.heads[turn - 1], today.check_of(recorded.run))
         played = play_run(recorded.run, chosen, *conversations[head.conversation_id])
         observed.append(played.run)
         found.extend(content_divergences(recorded.problems, turn))

@@ -62,6 +62,16 @@ def trace_document(result: ReplayResult, emitted: Emitted | None = None) -> dict
         "settings": [_setting(setting, result) for setting in result.settings],
         "kept": list(result.kept),
         "dropped": list(recording.dropped),
+        "rules": [
+            {
+                "name": use.rule.name,
+                "path": use.rule.path,
+                "pattern": use.rule.pattern,
+                "matched": use.matched,
+                "settled": use.settled,
+            }
+            for use in result.rules
+        ],
     }
 
 

@@ -309,6 +309,10 @@ def _settings(result: ReplayResult, view: View) -> Iterator[str]:
     if untouched := [setting.name for setting in result.unexercised if setting.key != ("agent",)]:
         names = ", ".join(literal(name) for name in untouched)
         yield _field("changed", cut(f"changed, not exercised here: {names}", 4 * view.columns), view)
+    for use in result.rules:
+        if use.settled:
+            told = f"{use.rule} (equal by this rule alone: {_plural(use.settled, 'text')})"
+            yield _field("rule", line(told, 4 * view.columns), view)
     for told in result.kept:
         yield _field("kept", line(told, 4 * view.columns), view)
 

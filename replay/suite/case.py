@@ -13,7 +13,7 @@ from syrupy.data import Snapshot, SnapshotCollection
 from kernel.agent import Agent
 from kernel.errors import ConfigError, TracefirstError
 from replay.loading import load
-from replay.play import Recording, ReplayResult, replay
+from replay.play import Recording, ReplayResult, replay, rules_for
 from replay.suite.accepting import Acceptance, acceptance
 from replay.suite.agents import AgentNotFound, load_agent
 from replay.suite.extension import ReplaySnapshotExtension, diff
@@ -39,6 +39,7 @@ class Outcome:
     ended: str = ""
     model: int = 0
     drift: str = ""
+    rules: tuple[tuple[str, bool], ...] = ()
     failure: ReplayFailed | None = None
     changes: tuple[str, ...] = ()
     accepted: str = ""
@@ -61,6 +62,7 @@ def outcome_of(
         ended=ended(result.recording),
         model=result.served.model,
         drift=headline_of(result) if result.verdict == "drifted" else "",
+        rules=tuple((use.rule.name, use.matched > 0) for use in result.rules),
     )
 
 
@@ -169,15 +171,15 @@ def replay_or_record(
         ReplayFailed: the agent cannot run, or what was to be recorded was not.
     """
     if not settings.record:
-        return replay_with(agent, recording, shown), None
+        return replay_with(settings, agent, recording, shown), None
     from replay.suite.recording import Recorder
 
     recorder = Recorder(settings=settings)
-    result = None if recorder.wants(None) else replay_with(agent, recording, shown)
+    result = None if recorder.wants(None) else replay_with(settings, agent, recording, shown)
     if result is not None and not recorder.wants(result):
         return result, None
     changes = recorder.anew(fixture, recording, agent, shown)
-    return replay_with(agent, only_recording(settings, fixture, None), shown), changes
+    return replay_with(settings, agent, only_recording(settings, fixture, None), shown), changes
 
 
 def load_named(settings: Settings, key: str, spec: str, recorded: str, shown: str) -> Agent:
@@ -188,10 +190,10 @@ def load_named(settings: Settings, key: str, spec: str, recorded: str, shown: st
         raise ReplayFailed("agent", shown, "the agent cannot be loaded", f"not checked: {error}") from error
 
 
-def replay_with(agent: Agent | None, recording: Recording, shown: str) -> ReplayResult:
-    """Replay with an agent, or with the recording alone. Raises `ReplayFailed` where its settings cannot work."""
+def replay_with(settings: Settings, agent: Agent | None, recording: Recording, shown: str) -> ReplayResult:
+    """Replay with an agent by the rules of the suite, or with the recording alone. Raises `ReplayFailed` where its settings cannot work."""
     try:
-        return replay(recording, agent)
+        return replay(recording, agent, rules=rules_for(settings.root / shown))
     except TracefirstError as error:
         raise ReplayFailed("agent", shown, "the agent cannot run", f"not checked: {shown}: {error}") from error
 

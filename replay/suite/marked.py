@@ -57,7 +57,7 @@ def replay_marked(item: pytest.Item) -> ReplayResult:
     if recorded is None:
         result, recorded = replay_or_record(settings, fixture, recording, agent, shown)
     else:
-        result = replay_with(agent, recording, shown)
+        result = replay_with(settings, agent, recording, shown)
     said = accepted_drift(fixture, result, shown)
     allow_drift = bool(asked.get("allow_drift", settings.allow_drift) or said.since)
     failure = verdict_failure(settings, result, shown, allow_drift=allow_drift) if asked.get("check", True) else None

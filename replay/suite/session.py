@@ -128,6 +128,7 @@ class Suite:
             ("replay_accepted", outcome.accepted),
             ("replay_stale", outcome.stale),
             ("replay_failure", outcome.failure.headline if outcome.failure is not None else ""),
+            ("replay_rules", [list(one) for one in outcome.rules]),
         ]
         if outcome.recorded is not None:
             self._tally.recorded.append((item.nodeid, outcome.recorded))
@@ -213,6 +214,11 @@ class Suite:
             names = ", ".join(settings.shown(folder) for folder in settings.folders)
             what = "no recording was run" if self._account.collected else f"it holds no *{SUFFIX}"
             complaints.append(f"nothing was checked: {names}: {what}")
+        if self._scope.whole:
+            for name in sorted(name for name, matched in tally.rules.items() if not matched):
+                complaints.append(
+                    f"the rule {name} matches nothing in any recording: mend its path or pattern, or drop it"
+                )
         known = ", ".join(sorted(filter(None, tally.agents))) or "none"
         for name in settings.from_option:
             if tally.total and name not in tally.agents:

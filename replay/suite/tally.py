@@ -43,6 +43,7 @@ class Tally:
     served: int = 0
     agents: set[str] = field(default_factory=set)
     keys: set[str] = field(default_factory=set)
+    rules: dict[str, bool] = field(default_factory=dict)
     ran: set[str] = field(default_factory=set)
     nodes: set[str] = field(default_factory=set)
     drifted: list[str] = field(default_factory=list)
@@ -81,6 +82,8 @@ class Tally:
         self.served += int(found["replay_served"])
         self.agents.add(str(found["replay_agent"]))
         self.keys.add(str(found["replay_key"]))
+        for rule, matched in found["replay_rules"]:
+            self.rules[str(rule)] = self.rules.get(str(rule), False) or bool(matched)
         if found["replay_stale"]:
             self.complaints.append(
                 f"accepted drift is not there any more: {node} ({found['replay_stale']}); take it back with "
