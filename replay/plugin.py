@@ -78,6 +78,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     parser.addini("replay_fixtures", "folders whose *.trace.json are tests", type="paths", default=[])
     parser.addini("replay_agents", "agents of today, a line each: NAME=module:object", type="linelist", default=[])
+    parser.addini(
+        "replay_strict_settings",
+        "fail also where a setting of the agent changed that the recording does not exercise",
+        type="bool",
+        default=False,
+    )
     parser.addini("replay_allow_drift", "let drifted replays pass; they are counted apart", type="bool", default=False)
 
 

@@ -88,6 +88,11 @@ def cli() -> None:
 )
 @click.option("--ui", metavar="URL", help="Address of Jaeger's pages.  [default: the host of --otlp, port 16686]")
 @click.option("--output", metavar="FILE", help="Write the trace of the replay to this file.")
+@click.option(
+    "--strict-settings",
+    is_flag=True,
+    help="With --agent: exit 1 also where a setting changed that the recording does not exercise.",
+)
 @live_side
 def run(**options: Any) -> int:
     """Replay FILE..., the main job."""

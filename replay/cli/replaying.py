@@ -31,6 +31,7 @@ def replay_files(
     otlp: str | None,
     ui: str | None,
     output: str | None,
+    strict_settings: bool = False,
 ) -> int:
     """Replay every recording that was asked for; returns the exit status."""
     _check_addresses(otlp, ui)
@@ -38,6 +39,7 @@ def replay_files(
     names = expand(files)
     keep_inputs(output, names)
     job = _Job(agents, form, _view(verbose, steps), otlp, ui, output, brief=len(names) > 1 or every, options=trace_id)
+    job.strict_settings = strict_settings
     for done, name in enumerate(names):
         _progress(done, len(names))
         job.file(name, trace_id, every)
@@ -88,7 +90,8 @@ class _Job:
         self._errors: list[tuple[str, str]] = []
         self._counts: dict[str, int] = {}
         self._last = ""
-        self._failed = False
+        self._failed = self._unexercised = False
+        self.strict_settings = False
 
     def file(self, name: str, trace_id: str | None, every: bool) -> None:
         """Replay what a file holds; a file that fails is reported and counted, and does not end the others."""
@@ -107,6 +110,7 @@ class _Job:
 
     def _report(self, result: ReplayResult, options: str) -> None:
         self._counts[result.verdict] = self._counts.get(result.verdict, 0) + 1
+        self._unexercised = self._unexercised or bool(result.unexercised)
         emitted = self._emit(result)
         if self._form == "json":
             self._results.append((result, emitted))
@@ -152,7 +156,8 @@ class _Job:
             return USAGE
         if self._errors or not self._counts or any(self._counts.get(verdict) for verdict in UNCHECKED):
             return UNUSABLE
-        return SAME if set(self._counts) == {"same"} else DIFFERENT
+        untouched = self.strict_settings and self._unexercised
+        return SAME if set(self._counts) == {"same"} and not untouched else DIFFERENT
 
     def _summary(self) -> str:
         words = [f"{self._counts[v]} {v.replace('_', ' ')}" for v in get_args(Verdict) if v in self._counts]

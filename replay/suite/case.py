@@ -17,7 +17,7 @@ from replay.play import Recording, ReplayResult, replay, rules_for
 from replay.suite.accepting import Acceptance, acceptance
 from replay.suite.agents import AgentNotFound, load_agent
 from replay.suite.extension import ReplaySnapshotExtension, diff
-from replay.suite.failure import ReplayFailed, headline_of, of_verdict
+from replay.suite.failure import ReplayFailed, headline_of, of_settings, of_verdict
 from replay.suite.paths import snapshot_path
 from replay.suite.settings import Command, Settings
 from replay.suite.snapshot import header, snapshot_text
@@ -201,7 +201,7 @@ def replay_with(settings: Settings, agent: Agent | None, recording: Recording, s
 def verdict_failure(settings: Settings, result: ReplayResult, shown: str, *, allow_drift: bool) -> ReplayFailed | None:
     """The failure that a verdict is, or None. With an agent, says whether the recording alone still replays."""
     if result.verdict == "same" or (result.verdict == "drifted" and allow_drift):
-        return None
+        return of_settings(result, shown) if settings.strict_settings and result.unexercised else None
     if result.verdict == "imported" and settings.alone(result.recording.agent, shown):
         return None
     lines: list[str] = []

@@ -24,6 +24,7 @@ Reason = Literal[
     "agent",
     "marker",
     "not_recorded",
+    "settings",
 ]
 
 
@@ -32,7 +33,8 @@ class ReplayFailed(Exception):
 
     Args:
         reason: a verdict of the replay, what is wrong with the snapshot, `unreadable` (the file), `agent` (it cannot be
-            loaded), `marker` (it cannot be followed) or `not_recorded` (what was to be recorded live was not).
+            loaded), `marker` (it cannot be followed) `not_recorded` (what was to be
+            recorded live was not) or `settings` (one changed that the recording does not exercise).
         step: where the first difference is, 0 where there is none.
     """
 
@@ -57,6 +59,16 @@ def of_verdict(result: ReplayResult, fixture: str, *lines: str) -> ReplayFailed:
     headline = headline_of(result)
     story = "\n".join([*report(result, View(columns=100), brief=True), *lines])
     return ReplayFailed(result.verdict, fixture, headline, story, first.step if first is not None else 0)
+
+
+def of_settings(result: ReplayResult, fixture: str) -> ReplayFailed:
+    """The failure of a replay that is as recorded, of which a setting changed that it does not exercise."""
+    from replay.report import View, report
+
+    names = ", ".join(setting.name for setting in result.unexercised)
+    told = "replay_strict_settings is set: record a run that exercises them, or one with the settings of today"
+    story = "\n".join([*report(result, View(columns=100), brief=True), told])
+    return ReplayFailed("settings", fixture, f"changed, not exercised here: {names}", story)
 
 
 def headline_of(result: ReplayResult) -> str:

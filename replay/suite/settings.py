@@ -43,6 +43,7 @@ class Settings:
     allow_drift: bool
     update: bool
     not_written: str = ""
+    strict_settings: bool = False
     commands: dict[str, Command] = field(default_factory=dict)
     record: str = ""
     llm: str = ""
@@ -116,6 +117,7 @@ def read_settings(config: pytest.Config) -> Settings:
         record=record,
         llm=llm,
         allow=allow,
+        strict_settings=bool(config.getini("replay_strict_settings")),
     )
 
 

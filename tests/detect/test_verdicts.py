@@ -140,3 +140,19 @@ def test_a_run_of_which_a_reader_dropped_a_part_is_never_same(tmp_path: Path) ->
     assert replay(recording, agent(system="Be long.")).verdict == "drifted"
     save(recording, tmp_path / "part.trace.json")
     assert load(tmp_path / "part.trace.json")[0].dropped == head.dropped
+
+
+def test_a_changed_setting_that_nothing_exercises_is_one_line_and_fails_only_where_that_is_asked_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "x.trace.json"
+    recorded(file, agent(), [LOOK, DONE])
+    (tmp_path / "other_agents.py").write_text(
+        "from tests.detect.test_verdicts import agent\nops = agent(policy='read_only', name='billing')\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    code, out = outcome(capsys, str(file), "--agent", "other_agents:ops")
+    assert code == 0 and "changed, not exercised here: policy" in out
+    assert 'the recording is of another agent: "ops", today\'s is "billing"' in out
+    code, out = outcome(capsys, str(file), "--agent", "other_agents:ops", "--strict-settings")
+    assert code == 1 and "SAME" in out

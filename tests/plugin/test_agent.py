@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.plugin.conftest import Project
+from tests.plugin.conftest import SETTINGS, Project
 
 pytest_plugins = ["pytester"]
 
@@ -121,3 +121,16 @@ def test_a_name_that_no_recording_has_is_not_green(suite: Callable[..., Project]
     result = project.run("--replay-agent", "incidnet=shop:agent")
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     result.stdout.fnmatch_lines(['replay: --replay-agent incidnet=*: no recording is of agent "incidnet"; *: incident'])
+
+
+def test_a_setting_that_nothing_exercises_passes_unless_the_suite_is_strict(project: Project) -> None:
+    project.settings(TABLE)
+    project.record("order-5xx")
+    project.agents("shop")
+    project.run("--replay-update").assert_outcomes(passed=1)
+    project.agents("shop", ("budget=Budget(max_steps=8)", "budget=Budget(max_steps=80)"))
+    project.run().assert_outcomes(passed=1)
+    project.settings(TABLE, base=SETTINGS + "replay_strict_settings = true\n")
+    result = project.run()
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["FAILED *order-5xx*changed, not exercised here: budget.max_steps"])
