@@ -211,7 +211,7 @@ def verdict_failure(settings: Settings, result: ReplayResult, shown: str, *, all
         alone = replay(result.recording).verdict
         lines.append(
             "the recording alone replays the same: the difference comes from the agent"
-            if alone == "same"
+            if alone in ("same", "imported")
             else f"the recording alone is {alone.replace('_', ' ')} too: it is not, or not only, the agent"
         )
     if result.verdict == "drifted":
