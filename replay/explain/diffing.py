@@ -34,6 +34,25 @@ class Pair(Struct, frozen=True, kw_only=True):
         return bool(self.a and self.b) and not self.differences
 
 
+class Answered(Struct, frozen=True, kw_only=True):
+    """Which model a turn asked for and which answered, on both sides; none where nobody said. Not `pinned`: an alias was
+    asked for, so that the provider decides which model answers tomorrow."""
+
+    turn: int
+    asked: tuple[str, str]
+    a: tuple[str, ...]
+    b: tuple[str, ...]
+
+    @property
+    def differs(self) -> bool:
+        return bool(self.a and self.b) and self.a != self.b
+
+    @property
+    def pinned(self) -> bool:
+        sides = zip(self.asked, (self.a, self.b), strict=True)
+        return all(answered in ((), (asked,)) for asked, answered in sides)
+
+
 class Diff(Struct, frozen=True, kw_only=True):
     """How two recordings differ: in their settings, step by step, and in their ends."""
 
@@ -42,10 +61,12 @@ class Diff(Struct, frozen=True, kw_only=True):
     settings: tuple[tuple[str, Any, Any], ...]
     pairs: tuple[Pair, ...]
     ends: tuple[Divergence, ...]
+    models: tuple[Answered, ...] = ()
 
     @property
     def same(self) -> bool:
-        return not self.settings and not self.ends and all(pair.equal for pair in self.pairs)
+        equal = all(pair.equal for pair in self.pairs) and not any(model.differs for model in self.models)
+        return equal and not self.settings and not self.ends
 
 
 def diff(a: Recording, b: Recording) -> Diff:
@@ -53,6 +74,7 @@ def diff(a: Recording, b: Recording) -> Diff:
     settings: list[tuple[str, Any, Any]] = []
     pairs: list[Pair] = []
     ends: list[Divergence] = []
+    models: list[Answered] = []
     for turn in range(max(len(a.runs), len(b.runs))):
         one = a.runs[turn].run if turn < len(a.runs) else None
         other = b.runs[turn].run if turn < len(b.runs) else None
@@ -62,7 +84,15 @@ def diff(a: Recording, b: Recording) -> Diff:
         settings.extend(differences(_settings(one), _settings(other), f"/turns/{turn + 1}" if turn else ""))
         pairs.extend(_pairs(one, other, turn + 1))
         ends.extend(_ends(one, other, turn + 1))
-    return Diff(a=a, b=b, settings=tuple(settings), pairs=tuple(pairs), ends=tuple(ends))
+        asked = one.head.params.model, other.head.params.model
+        models.append(Answered(turn=turn + 1, asked=asked, a=_answered(one), b=_answered(other)))
+    return Diff(a=a, b=b, settings=tuple(settings), pairs=tuple(pairs), ends=tuple(ends), models=tuple(models))
+
+
+def _answered(run: Run) -> tuple[str, ...]:
+    """The models that answered, each once, in order."""
+    replies = [step.chat.reply for step in run.steps if step.chat is not None and step.chat.reply is not None]
+    return tuple(dict.fromkeys(reply.model for reply in replies if reply.model))
 
 
 def _settings(run: Run) -> dict[str, Any]:
@@ -108,10 +138,8 @@ def _pair(one: Run, other: Run, left: Step | None, right: Step | None, turn: int
 
 def _counts(divergence: Divergence) -> bool:
     """Requests follow from settings, replies and results, each of which is compared where it arises; of a reply, that is
-    what was read from it, and the model that gave it."""
-    if divergence.kind == "reply":
-        return divergence.path == "/model"
-    return divergence.kind not in ("request", "budget") and not divergence.path.endswith(_MOMENTARY)
+    what was read from it."""
+    return divergence.kind not in ("request", "reply", "budget") and not divergence.path.endswith(_MOMENTARY)
 
 
 def _action(step: Step) -> str:
@@ -153,6 +181,11 @@ def diff_document(diff: Diff) -> dict[str, Any]:
             for pair in diff.pairs
         ],
         "ends": [_plain(d) for d in diff.ends],
+        "models": [
+            {"turn": model.turn, "asked": {"a": model.asked[0], "b": model.asked[1]},
+             "answered": {"a": list(model.a), "b": list(model.b)}, "pinned": model.pinned}
+            for model in diff.models
+        ],
     }  # fmt: skip
 
 
@@ -181,6 +214,7 @@ def diff_lines(diff: Diff, view: View) -> Iterator[str]:
         equal = []
         yield from _pair_lines(pair, view, several=len(diff.a.runs) > 1)
     yield from _equal(equal, view)
+    yield from _model_lines(diff)
     for divergence in diff.ends:
         yield f"≠ end {divergence.kind} {literal(divergence.path)}"
         yield from _sides(divergence.recorded, divergence.observed, view)
@@ -194,6 +228,21 @@ def diff_lines(diff: Diff, view: View) -> Iterator[str]:
             f"{paint('bad', 'DIFFERENT')}  settings: {len(diff.settings)}; steps: {changed} changed, "
             f"{only[0]} only in A, {only[1]} only in B; ends: {len(diff.ends)}"
         )
+
+
+def _model_lines(diff: Diff) -> Iterator[str]:
+    """Which models answered, where they differ or are not the ones that were asked for; each case once."""
+    told = set()
+    for model in diff.models:
+        if model.pinned and not model.differs:
+            continue
+        sign, pinned = "≠" if model.differs else "=", "" if model.pinned else ": not pinned"
+        sides = [
+            f"{name} asked for {literal(asked) or '(none)'}, answered by {literal(', '.join(answered)) or '(not said)'}"
+            for name, asked, answered in zip("AB", model.asked, (model.a, model.b), strict=True)
+        ]
+        told.add(f"{sign} model {'; '.join(sides)}{pinned}")
+    yield from sorted(told)
 
 
 def _equal(pairs: Sequence[Pair], view: View) -> Iterator[str]:
