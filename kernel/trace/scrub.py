@@ -12,7 +12,7 @@ Most of it is `Masker.mask` on the record as plain data. Three things need more:
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from types import UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -21,7 +21,7 @@ import msgspec
 from msgspec.structs import replace
 
 from kernel.loop import describe, estimate_tokens, message_tokens, step_line
-from kernel.masking import PLACEHOLDER, SHORTEST_NAMED, Known, Masker, placeholder, spellings
+from kernel.masking import PLACEHOLDER, SHORTEST_NAMED, Known, Masker, spellings
 from kernel.parse import parse, parse_arguments
 from kernel.record import (
     MAX_ATTEMPT_CHARS,
@@ -32,7 +32,6 @@ from kernel.record import (
     CallRecord,
     Chat,
     Decision,
-    Fault,
     Message,
     Reply,
     Run,
@@ -48,10 +47,9 @@ from kernel.record import (
 )
 from kernel.stores import approval_binding, idempotency_key
 from kernel.tools import compiled_schema
+from kernel.trace.pieces import moved, secrets_in, without_parts
 
 T = TypeVar("T")
-_SHORTEST_PART = 8  # characters: a shorter piece of a secret is not looked for
-_PART = placeholder("part", "")
 _FIXED_NAMES = frozenset({"run_id", "digest", "served_by", "conversation_id"})
 
 
@@ -217,7 +215,7 @@ class Scrubber:
             return replace(masked, fault=replace(masked.fault, message=describe(found, texts)))
         if real.raw is None or masked.raw is None:
             return masked
-        return replace(masked, fault=_moved(masked.fault, real.raw, masked.raw)[0])
+        return replace(masked, fault=moved(masked.fault, real.raw, masked.raw)[0])
 
     def step(self, step: Step, records: Sequence[CallRecord], reply: Reply | None) -> Step:
         """A step at its end, its calls as they were recorded, its reply as it was masked."""
@@ -254,7 +252,7 @@ class Scrubber:
         before, after = (one.chat.reply if one.chat is not None else None for one in (step, masked))
         if decision.fault is None or before is None or after is None or before.text == after.text:
             return masked
-        fault, mend = _moved(decision.fault, before.text, after.text)
+        fault, mend = moved(decision.fault, before.text, after.text)
         feedback = None if masked.feedback is None else mend(masked.feedback)
         return replace(masked, decision=replace(decision, fault=fault), feedback=feedback)
 
@@ -336,72 +334,6 @@ def _quoted(real: CallRecord, masked: CallRecord) -> tuple[str, str]:
 def _texts_of(record: CallRecord) -> list[str]:
     texts = [record.shown or "", record.error.message if record.error is not None else ""]
     return [*texts, result_text(record.result) if record.result is not None else ""]
-
-
-def secrets_in(text: str, masked: str) -> list[str]:
-    """What the placeholders in `masked` stand for in `text`, found by the text between them."""
-    found, at = [], 0
-    plain = PLACEHOLDER.split(masked)
-    for number, part in enumerate(plain):
-        last = number == len(plain) - 1
-        start = len(text) - len(part) if last and part else text.find(part, at) if part else at if number == 0 else -1
-        if last and not part:
-            start = len(text)
-        if start < at:
-            continue
-        if number and start > at:
-            found.append(text[at:start])
-        at = start + len(part)
-    return [secret for secret in found if len(secret) > _SHORTEST_PART]
-
-
-def without_parts(text: str, secrets: Iterable[str]) -> str:
-    """`text` without beginnings and ends of `secrets` that a cut has left in it, the longest pieces first."""
-    known = tuple(secrets)
-    while pieces := [piece for secret in known for begins in (True, False) if (piece := _piece(text, secret, begins))]:
-        text = text.replace(max(pieces, key=len), _PART)
-    return text
-
-
-def _piece(text: str, secret: str, begins: bool) -> str:
-    """The longest beginning (or end) of `secret` in `text`, "" for none."""
-    if (secret[:_SHORTEST_PART] if begins else secret[-_SHORTEST_PART:]) not in text:
-        return ""
-    least, most = _SHORTEST_PART, len(secret)  # what holds a piece holds every shorter one
-    while least < most:
-        middle = (least + most + 1) // 2
-        if (secret[:middle] if begins else secret[-middle:]) in text:
-            least = middle
-        else:
-            most = middle - 1
-    return secret[:least] if begins else secret[-least:]
-
-
-def _moved(fault: Fault, text: str, masked: str) -> tuple[Fault, Callable[[str], str]]:
-    """A fault at its place in the masked text, and what mends other texts that name the place."""
-    place = _place_in(fault.position, text, masked)
-    if place == fault.position or fault.position <= 0:
-        return fault, lambda other: other
-
-    def mend(other: str) -> str:
-        return other.replace(f" {fault.position}", f" {place}")
-
-    return replace(fault, position=place, message=mend(fault.message)), mend
-
-
-def _place_in(position: int, text: str, masked: str) -> int:
-    """Where in `masked` an offset of `text` is."""
-    at = shift = 0
-    for hit in PLACEHOLDER.finditer(masked):
-        start = hit.start() + shift  # where in `text` the secret begins
-        rest = masked[hit.end() :]
-        following = PLACEHOLDER.split(rest, 1)[0]
-        end = text.find(following, start) if following else len(text)
-        if end < 0 or position < end:
-            break
-        shift += (end - start) - (hit.end() - hit.start())
-        at = end
-    return position - shift if position >= at else position
 
 
 def _restore(masked: dict[str, Any], plain: dict[str, Any], kind: type) -> None:

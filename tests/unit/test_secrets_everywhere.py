@@ -18,7 +18,7 @@ from kernel.export.sink import Limits, OtlpSink
 from kernel.masking import PLACEHOLDER, Masker, by_regex, contains_placeholder
 from kernel.record.canonical import compact_json
 from kernel.trace.journal import journal_of
-from kernel.trace.scrub import secrets_in, without_parts
+from kernel.trace.pieces import secrets_in, without_parts
 from kernel.trace.span import Event, Span
 from replay.cli import main
 from replay.loading import load
