@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
@@ -23,10 +24,11 @@ from replay.wire.exchange import (
     undone,
 )
 from replay.wire.listening import is_upgrade, no_websocket, passed_on, refusal
-from replay.wire.upstreams import Upstream, route
+from replay.wire.upstreams import Upstream, is_loopback, route
 
 if TYPE_CHECKING:
     from aiohttp import ClientSession, web
+    from yarl import URL
 
 MOST_KEPT_BYTES = 64 * 2**20
 _CONNECT_S = 30.0
@@ -59,7 +61,7 @@ class Gateway:
         self._background = background
         self._say = say
         self._numbers = 0
-        self.session: ClientSession | None = None
+        self._sessions: tuple[ClientSession, ...] = ()
         self.now_ns = now_ns or self.clock()
 
     @staticmethod
@@ -69,28 +71,40 @@ class Gateway:
         return lambda: offset + time.monotonic_ns()
 
     async def __aenter__(self) -> Gateway:
-        from aiohttp import ClientSession, ClientTimeout, TCPConnector
+        from aiohttp import ClientSession, ClientTimeout, DummyCookieJar, TCPConnector
 
-        self.session = ClientSession(
-            timeout=ClientTimeout(total=None, sock_connect=_CONNECT_S),
-            connector=TCPConnector(limit=0),
-            auto_decompress=False,
-            trust_env=True,
-            skip_auto_headers=("User-Agent", "Accept", "Accept-Encoding", "Content-Type"),
-            max_line_size=64 * 1024,
-            max_field_size=64 * 1024,
+        self._sessions = tuple(
+            ClientSession(
+                timeout=ClientTimeout(total=None, sock_connect=_CONNECT_S),
+                connector=TCPConnector(limit=0),
+                auto_decompress=False,
+                trust_env=by_proxy,
+                cookie_jar=DummyCookieJar(),
+                skip_auto_headers=("User-Agent", "Accept", "Accept-Encoding", "Content-Type"),
+                max_line_size=64 * 1024,
+                max_field_size=64 * 1024,
+            )
+            for by_proxy in (False, True)
         )
         return self
 
     async def __aexit__(self, *error: object) -> None:
-        if self.session is not None:
-            await self.session.close()
+        for session in self._sessions:
+            await session.close()
+
+    def _session_for(self, url: URL) -> ClientSession:
+        """The client that obeys the proxies of the environment, but for upstreams on this machine."""
+        if not self._sessions:
+            raise ConfigError("the gateway is entered before it handles a request")
+        return self._sessions[not is_loopback(url.host or "")]
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """Hand a request through."""
         if is_upgrade(request.headers):
             self._say(f"{request.path}: a WebSocket was asked for and refused; the client is to use HTTP")
             return no_websocket()
+        if not request.raw_path.startswith("/"):
+            return refusal(400, "this is a gateway to its own upstreams, no proxy: name a path", "not_a_path")
         raw = await request.read()
         name, target = route(request.raw_path, list(self._upstreams))
         started = self.now_ns()
@@ -112,16 +126,15 @@ class Gateway:
         from aiohttp import ClientError, web
         from yarl import URL
 
-        if self.session is None:
-            raise ConfigError("the gateway is entered before it handles a request")
         sent = [pair for pair in headers if pair[0].lower() not in ("host", "content-length", "accept-encoding")]
         accepted = _accepted(request.headers.get("Accept-Encoding"))
         sent += [("Accept-Encoding", accepted)] if accepted is not None else []
-        body = raw if raw or request.can_read_body or "Content-Length" in request.headers else None
+        body = io.BytesIO(raw) if raw or request.can_read_body or "Content-Length" in request.headers else None
         passage.end = "aborted"
         try:
-            upstream = await self.session.request(
-                request.method, URL(url, encoded=True), data=body, headers=sent, allow_redirects=False
+            address = URL(url, encoded=True)
+            upstream = await self._session_for(address).request(
+                request.method, address, data=body, headers=sent, allow_redirects=False
             )
         except (ClientError, OSError, TimeoutError, ValueError) as error:
             passage.end, passage.detail = "unreachable", f"{type(error).__name__}: {error}"[:500]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
@@ -41,6 +42,7 @@ async def listening(handler: Handler, host: str = "127.0.0.1", port: int = 0) ->
     runner = web.AppRunner(
         app,
         access_log=None,
+        logger=_quiet(),
         auto_decompress=False,
         handler_cancellation=True,
         shutdown_timeout=1.0,
@@ -59,6 +61,13 @@ async def listening(handler: Handler, host: str = "127.0.0.1", port: int = 0) ->
         yield f"http://{shown}:{bound[1]}"
     finally:
         await runner.cleanup()
+
+
+def _quiet() -> logging.Logger:
+    """A logger that says nothing: what a client sends is no news to whoever runs a gateway."""
+    logger = logging.getLogger("tracefirst.wire")
+    logger.disabled = True
+    return logger
 
 
 def passed_on(headers: Any) -> list[tuple[str, str]]:
