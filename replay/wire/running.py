@@ -59,23 +59,24 @@ async def _record(
     name: str,
     say: Say,
 ) -> Recorded:
-    background = Background()
-    gateway: Gateway | None = None
-    scribe: Scribe | None = None
+    now = Gateway.clock()
+    scribe = Scribe(tracing, RandomIds(), name, now)
+    background, session = Background(), scribe.session
+    gateway = Gateway(upstreams, scribe, background, say, now)
+    started = False
     try:
-        now = Gateway.clock()
-        scribe = Scribe(tracing, RandomIds(), name, now)
-        gateway = Gateway(upstreams, scribe, background, say, now)
         async with gateway, listening(gateway.handle) as url:
             status = await run_program(command, environment(url, upstreams, environ, keys=False))
+            started = True
     finally:
-        if scribe is not None:
-            background.put(scribe.close)
+        background.put(scribe.close)
         await asyncio.to_thread(background.close)
+        if not started and not scribe.exchanges and session is not None and session.path is not None:
+            session.path.unlink(missing_ok=True)  # of a program that was not started there is nothing to keep
     warnings = [*background.told(), *scribe.warnings()]
     return Recorded(
         status=status,
-        path=scribe.session.path if scribe.session is not None else None,
+        path=session.path if session is not None else None,
         exchanges=scribe.exchanges,
         conversations=scribe.conversations,
         warnings=tuple(warnings),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -158,3 +159,108 @@ def test_plain_exchanges_are_served_in_their_order(run: Run, provider: Provider)
     assert replayed.status == 0, replayed.out
     assert [line for line in replayed.err.splitlines() if "data" in line] == recorded.out.splitlines()[:3]
     assert provider.count == 6
+
+
+NODE = """
+const messages = [{role: "system", content: process.env.PROMPT ?? "Be brief."}, {role: "user", content: "why?"}];
+const tools = [{type: "function", function: {name: "look", description: "Look.", parameters: {type: "object"}}}];
+for (;;) {
+  const answer = await fetch(process.env.OPENAI_BASE_URL + "/chat/completions", {
+    method: "POST",
+    headers: {"content-type": "application/json", authorization: "Bearer " + process.env.OPENAI_API_KEY},
+    body: JSON.stringify({model: "m-1", messages, tools}),
+  });
+  if (!answer.ok) { console.error(answer.status); process.exit(0); }
+  const message = (await answer.json()).choices[0].message;
+  messages.push(message);
+  if (!message.tool_calls) { console.log(message.content); break; }
+  for (const call of message.tool_calls) messages.push({role: "tool", tool_call_id: call.id, content: "seen"});
+}
+"""
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="node is not installed")
+def test_a_program_of_another_language_replays_and_its_swallowed_error_is_no_green(
+    run: Run, provider: Provider, tmp_path: Path
+) -> None:
+    (tmp_path / "agent.mjs").write_text(NODE)
+    done = run("record", "-o", "r.trace.json", "--upstream", provider.url, "--", "node", "agent.mjs")
+    assert (done.status, done.out) == (0, "why?: seen\n")
+    replayed = run("r.trace.json", "--format", "json", "--", "node", "agent.mjs", keys=False)
+    assert (replayed.status, replayed.document["agent"]) == (0, "agent")
+    changed = run("r.trace.json", "--format", "json", "--", "node", "agent.mjs", keys=False, env={"PROMPT": "Be long."})
+    assert (changed.status, changed.document["program_exit"], changed.document["verdict"]) == (1, 0, "diverged")
+    assert provider.count == 3
+
+
+def test_eight_threads_that_ask_for_more_reach_no_upstream(run: Run, provider: Provider) -> None:
+    """Not after the last recorded answer, not from any thread."""
+    tasks = ",".join(f"task {number}" for number in range(8))
+    record(run, provider, "chat", "--parallel", "--tasks", tasks)
+    before = provider.count
+    replayed = again(run, "chat", "--parallel", "--tasks", tasks + ",more,and more")
+    assert (replayed.status, replayed.document["verdict"]) == (1, "diverged")
+    assert replayed.document["refused"] >= 1
+    assert provider.count == before
+
+
+def test_the_gateway_is_reached_past_a_proxy_of_the_environment(run: Run, provider: Provider) -> None:
+    record(run, provider, "chat", env={"HTTP_PROXY": "http://127.0.0.1:9", "http_proxy": "http://127.0.0.1:9"})
+    assert provider.count == 3
+
+
+def test_options_of_a_replay(run: Run, provider: Provider) -> None:
+    record(run, provider, "chat")
+    drifted = again(run, "chat", "--change", "system=Be long.", options=("--drift",))
+    assert (drifted.status, drifted.document["verdict"]) == (1, "drifted")
+    old = again(run, "chat", options=("--max-age", "0s"))
+    assert (old.status, old.out) == (3, "")
+    assert "record it anew" in old.err
+    assert again(run, "chat", options=("--max-age", "1d")).status == 0
+    asleep = run("r.trace.json", "--timeout", "0.2", "--", sys.executable, "-c", "import time; time.sleep(600)")
+    assert asleep.status == 3
+    assert "was stopped after 0.2 s" in asleep.err
+
+
+def test_a_recording_is_never_written_over(run: Run, provider: Provider, tmp_path: Path) -> None:
+    record(run, provider, "chat")
+    before = (tmp_path / "r.trace.json").read_bytes()
+    done = run("record", "-o", "r.trace.json", "--upstream", provider.url, "--", sys.executable, CLIENT, "chat")
+    assert done.status == 2
+    assert "is there already and is not written over" in done.err
+    assert (tmp_path / "r.trace.json").read_bytes() == before
+    assert provider.count == 3
+
+
+def test_bad_use_is_said_in_a_line(run: Run, provider: Provider, tmp_path: Path) -> None:
+    (tmp_path / "x.json").write_text("{}")
+    for words, status, told in (
+        (("record", "-o", "r.trace.json", "--upstream", "nonsense", "--", "true"), 2, "is no http(s) address"),
+        (
+            ("record", "-o", "r.trace.json", "--upstream", "a=http://x", "--upstream", "a=http://y", "--", "true"),
+            2,
+            "twice",
+        ),
+        (("record", "-o", "q.trace.json", "--", "no-such-program"), 2, "no such program"),
+        (("missing.json", "--", "true"), 3, "no such file"),
+        (("x.json", "--", "true"), 3, "x.json"),
+        (("serve", "x.json"), 3, "x.json"),
+        (("serve", "x.json", "--listen", "nowhere"), 2, "HOST:PORT"),
+    ):
+        done = run(*words)
+        assert done.status == status, (words, done)
+        assert told in done.err, (words, done)
+        assert "Traceback" not in done.err
+    assert not (tmp_path / "q.trace.json").exists(), "a program that was not started leaves no trace"
+
+
+def test_the_usual_verbs_read_a_recording_of_the_wire(run: Run, provider: Provider) -> None:
+    record(run, provider, "chat")
+    shown = run("show", "r.trace.json")
+    assert (shown.status, 'look(q="why?", round=1)' in shown.out) == (0, True)
+    step = run("show", "r.trace.json", "--step", "2", "--format", "json")
+    assert step.status == 0
+    checked = run("check", "r.trace.json")
+    assert "problem" not in checked.out
+    assert run("diff", "r.trace.json", "r.trace.json").status == 0
+    assert run("scan", "r.trace.json").status == 0
