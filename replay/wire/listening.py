@@ -65,7 +65,7 @@ async def listening(handler: Handler, host: str = "127.0.0.1", port: int = 0) ->
 
 def _quiet() -> logging.Logger:
     """A logger that says nothing: what a client sends is no news to whoever runs a gateway."""
-    logger = logging.getLogger("tracefirst.wire")
+    logger = logging.getLogger("tracefirst-wire")
     logger.disabled = True
     return logger
 
