@@ -12,7 +12,7 @@ import click
 
 from kernel.errors import TraceError
 from kernel.masking import Masker
-from kernel.tracing import SUFFIX, Tracing
+from kernel.tracing import SUFFIX
 from replay.cli import output
 from replay.cli.files import message_of, must_be_file
 from replay.cli.status import DIFFERENT, SAME, UNUSABLE
@@ -20,6 +20,8 @@ from replay.report import Paint, View, literal, to_json
 from replay.wire import (
     Book,
     Player,
+    Setting,
+    Summary,
     account_document,
     is_loopback,
     load_book,
@@ -38,19 +40,24 @@ _SECONDS = {"": 86400, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 
 def record(*, command: Sequence[str], target: str, upstream: Sequence[str], name: str, otlp: str | None) -> int:
     """Run a program and record it; returns the program's exit status."""
-    tracing = Tracing(file=_trace_name(target), otlp=otlp)
+    setting = Setting(name=name, file=_trace_name(target), otlp=otlp)
     upstreams = parse_upstreams(upstream, os.environ)
-    done = record_program(command, tracing, upstreams, os.environ, name=name, say=output.problem)
-    for warning in done.warnings:
-        output.problem(warning)
-    if not done.exchanges:
+    done = record_program(command, setting, upstreams, os.environ, say=output.problem)
+    _tell(done.summary, done.summary.path)
+    if not done.summary.exchanges:
         output.problem(
             "no model request passed: does the program take its address from OPENAI_BASE_URL, ANTHROPIC_BASE_URL or "
             "GOOGLE_GEMINI_BASE_URL?"
         )
-    told = f"{done.exchanges} exchanges in {done.conversations} conversations"
-    output.problem(f"recorded {told}: {literal(str(done.path))}")
     return done.status
+
+
+def _tell(summary: Summary, where: str | None) -> None:
+    for warning in summary.warnings:
+        output.problem(warning)
+    if where is not None:
+        told = f"{summary.exchanges} exchanges in {summary.conversations} conversations"
+        output.problem(f"recorded {told}: {literal(where)}")
 
 
 def gateway(
@@ -66,7 +73,7 @@ def gateway(
 ) -> int:
     """Record what passes until an interrupt; returns the exit status."""
     host, port = parse_listen(listen)
-    tracing = Tracing(directory=traces, otlp=otlp, keep_days=keep_days, keep_bytes=keep_bytes)
+    setting = Setting(name=name, directory=traces, otlp=otlp, keep_days=keep_days, keep_bytes=keep_bytes, idle_s=idle)
     upstreams = parse_upstreams(upstream, os.environ)
 
     def started(url: str) -> None:
@@ -76,10 +83,7 @@ def gateway(
 
     if not is_loopback(host):
         output.problem(f"listening on {host}: everybody who reaches it can use these upstreams")
-    exchanges, conversations = record_traffic(
-        tracing, upstreams, host, port, name=name, idle_s=idle, started=started, say=output.problem
-    )
-    output.problem(f"recorded {exchanges} exchanges in {conversations} conversations: {literal(traces)}")
+    _tell(record_traffic(setting, upstreams, host, port, started=started, say=output.problem), traces)
     return SAME
 
 

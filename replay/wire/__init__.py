@@ -1,7 +1,8 @@
 """Any agent, at the wire: a gateway that records what passes between a program and its model servers, and serves it again.
 
 `exchange` is what passed, `dialects` read it, `lineage` tells conversations apart; `scribe` writes a trace of it and `stored` reads
-that; `player` serves it, `differing` explains a miss; `listening` alone opens a port, `gateway` alone has a client. May import the
+that; `aside` is the process in which the scribe writes; `player` serves it, `differing` explains a miss; `listening` alone opens a port,
+`gateway` alone has a client. May import the
 kernel, `play`, `readers` and `report`.
 """
 
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING
 from kernel.door import door
 
 if TYPE_CHECKING:
+    from replay.wire.aside import Setting, Summary
     from replay.wire.dialects import reply_of
     from replay.wire.inprocess import NotSame, Server, serving
     from replay.wire.outcome import account_document, outcome_lines
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 else:
     __getattr__ = door(
         __name__,
+        aside="Setting Summary",
         dialects="reply_of",
         outcome="account_document outcome_lines",
         player="Account Player",

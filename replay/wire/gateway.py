@@ -5,25 +5,12 @@ from __future__ import annotations
 import io
 import time
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from kernel.errors import ConfigError
-from replay.wire.background import Background
-from replay.wire.exchange import (
-    KEPT_ANSWER_HEADERS,
-    KEPT_REQUEST_HEADERS,
-    Answer,
-    Asked,
-    Chunk,
-    End,
-    UnreadableEncoding,
-    json_or_raw,
-    kept,
-    reads_brotli,
-    undo,
-    undone,
-)
+from replay.wire.exchange import KEPT_ANSWER_HEADERS, KEPT_REQUEST_HEADERS, End, kept, reads_brotli
 from replay.wire.listening import is_upgrade, no_websocket, passed_on, refusal
+from replay.wire.raw import Raw, RawAnswer, RawAsked
 from replay.wire.upstreams import Upstream, is_loopback, route
 
 if TYPE_CHECKING:
@@ -34,31 +21,23 @@ MOST_KEPT_BYTES = 64 * 2**20
 _CONNECT_S = 30.0
 
 
-class Witness(Protocol):
-    """Who is told what passed. Called from one thread, in order."""
-
-    def asked(self, number: int, asked: Asked) -> None: ...
-    def answered(self, number: int, answer: Answer) -> None: ...
-
-
 class Gateway:
     """The handler of a recording gateway.
 
     Args:
+        tell: told what passes, in order; must come back at once, whatever the disk does.
         say: told at once what a person should know now, such as an upstream that cannot be reached.
     """
 
     def __init__(
         self,
         upstreams: Mapping[str, Upstream],
-        witness: Witness,
-        background: Background,
+        tell: Callable[[Raw], None],
         say: Callable[[str], None] = lambda message: None,
         now_ns: Callable[[], int] | None = None,
     ) -> None:
         self._upstreams = upstreams
-        self._witness = witness
-        self._background = background
+        self._tell = tell
         self._say = say
         self._numbers = 0
         self._sessions: tuple[ClientSession, ...] = ()
@@ -109,16 +88,29 @@ class Gateway:
         name, target = route(request.raw_path, list(self._upstreams))
         started = self.now_ns()
         self._numbers += 1
-        passage = _Passage(self._numbers, started, self._tell)
+        passage = _Passage(self._numbers, started)
         headers = passed_on(request.headers)
-        passage.asked(name, request.method, target, headers, raw, request.headers.get("Content-Encoding", ""))
+        self._tell(
+            RawAsked(
+                number=self._numbers,
+                upstream=name,
+                method=request.method,
+                target=target,
+                headers=kept(headers, KEPT_REQUEST_HEADERS),
+                body=raw,
+                encoding=request.headers.get("Content-Encoding", ""),
+                at_ns=started,
+            )
+        )
         try:
             return await self._pass(request, self._upstreams[name].url(target), headers, raw, passage)
         finally:
-            passage.close(self.now_ns())
+            if not passage.told:
+                self._end(passage)
 
-    def _tell(self, job: Callable[[Witness], None], size: int) -> None:
-        self._background.put(lambda: job(self._witness), size)
+    def _end(self, passage: _Passage) -> None:
+        passage.told = True
+        self._tell(passage.ended(self.now_ns()))
 
     async def _pass(
         self, request: web.Request, url: str, headers: list[tuple[str, str]], raw: bytes, passage: _Passage
@@ -166,6 +158,7 @@ class Gateway:
             passage.chunk(self.now_ns(), data)
             await answer.write(data)
         passage.end = "complete"
+        self._end(passage)  # before the client knows that it has all: it may kill us then
         await answer.write_eof()
         return answer
 
@@ -179,34 +172,17 @@ def _accepted(given: str | None) -> str | None:
 
 
 class _Passage:
-    """One exchange while it passes: keeps what the scribe is told, within bounds."""
+    """One exchange while it passes: keeps what is to be told of it, within bounds."""
 
-    def __init__(self, number: int, started_ns: int, tell: Callable[[Callable[[Witness], None], int], None]) -> None:
-        self._number, self._started, self._tell = number, started_ns, tell
+    def __init__(self, number: int, started_ns: int) -> None:
+        self.number, self.started_ns = number, started_ns
         self._status, self._reason, self._encoding = 0, "", ""
         self._headers: dict[str, str] = {}
         self._chunks: list[tuple[int, bytes]] = []
         self._bytes = self._lost = 0
         self.end: End = "aborted"
+        self.told = False
         self.detail = ""
-
-    def asked(
-        self, upstream: str, method: str, target: str, headers: list[tuple[str, str]], raw: bytes, encoding: str
-    ) -> None:
-        number, started = self._number, self._started
-
-        def job(witness: Witness) -> None:
-            try:
-                body, rest = json_or_raw(undone(raw, encoding))
-            except UnreadableEncoding:
-                body, rest = None, raw
-            told = kept(headers, KEPT_REQUEST_HEADERS)
-            asked = Asked(
-                upstream=upstream, method=method, target=target, headers=told, body=body, raw=rest, at_ns=started
-            )
-            witness.asked(number, asked)
-
-        self._tell(job, len(raw))
 
     def began(self, status: int, reason: str, headers: Any) -> None:
         self._status, self._reason = status, reason
@@ -218,37 +194,18 @@ class _Passage:
         if self._bytes > MOST_KEPT_BYTES:
             self._lost += len(data)
         else:
-            self._chunks.append((at_ns - self._started, data))
+            self._chunks.append((at_ns - self.started_ns, data))
 
-    def close(self, at_ns: int) -> None:
-        number, chunks, encoding = self._number, self._chunks, self._encoding
-        status, reason, headers, end = self._status, self._reason, self._headers, self.end
-        detail, lost = self.detail, self._lost
-
-        def job(witness: Witness) -> None:
-            plain, problem = _plain(chunks, encoding)
-            answer = Answer(
-                status=status,
-                reason=reason,
-                headers=headers,
-                chunks=plain,
-                end=end,
-                detail=detail or problem,
-                lost_bytes=lost,
-                at_ns=at_ns,
-            )
-            witness.answered(number, answer)
-
-        self._tell(job, self._bytes - lost)
-
-
-def _plain(chunks: list[tuple[int, bytes]], encoding: str) -> tuple[tuple[Chunk, ...], str]:
-    """The chunks without their content encoding, and what was wrong with it."""
-    try:
-        inflate = undo(encoding)
-        out = [Chunk(after_ns=after, data=inflate.feed(data)) for after, data in chunks]
-        if out and (rest := inflate.close()):
-            out.append(Chunk(after_ns=out[-1].after_ns, data=rest))
-    except UnreadableEncoding as error:
-        return (), f"the answer cannot be read: {error}"
-    return tuple([chunk for chunk in out if chunk.data]), ""
+    def ended(self, at_ns: int) -> RawAnswer:
+        return RawAnswer(
+            number=self.number,
+            status=self._status,
+            reason=self._reason,
+            headers=self._headers,
+            chunks=self._chunks,
+            encoding=self._encoding,
+            end=self.end,
+            detail=self.detail,
+            lost_bytes=self._lost,
+            at_ns=at_ns,
+        )

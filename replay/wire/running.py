@@ -7,17 +7,15 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from msgspec import Struct
 
-from kernel.seams import RandomIds
-from kernel.tracing import Tracing
-from replay.wire.background import Background
+from replay.wire.aside import Recorder, Setting, Summary
 from replay.wire.child import name_of, run_program
 from replay.wire.gateway import Gateway
 from replay.wire.listening import listening
 from replay.wire.player import Account, Player
 from replay.wire.playing import Players
-from replay.wire.scribe import Scribe
 from replay.wire.stored import book_upstreams
 from replay.wire.upstreams import Upstream, environment
 
@@ -25,120 +23,90 @@ Say = Callable[[str], None]
 
 
 class Recorded(Struct, frozen=True, kw_only=True):
-    """What came of a recording: the program's exit status, where the trace is, what of it was lost."""
+    """What came of a recording: the program's exit status, and what was recorded."""
 
     status: int
-    path: Path | None
-    exchanges: int
-    conversations: int
-    warnings: tuple[str, ...]
+    summary: Summary
 
 
 def record_program(
     command: Sequence[str],
-    tracing: Tracing,
+    setting: Setting,
     upstreams: Mapping[str, Upstream],
     environ: Mapping[str, str],
     *,
-    name: str = "",
     say: Say = lambda message: None,
 ) -> Recorded:
-    """Run a program behind a gateway and write what passes as one trace.
+    """Run a program behind a gateway and record what passes.
 
     Raises:
         ConfigError: the program cannot be started, or the trace file cannot be created.
     """
-    return asyncio.run(_record(command, tracing, upstreams, environ, name or name_of(command), say))
+    return asyncio.run(_record(command, setting, upstreams, environ, say))
 
 
 async def _record(
     command: Sequence[str],
-    tracing: Tracing,
+    setting: Setting,
     upstreams: Mapping[str, Upstream],
     environ: Mapping[str, str],
-    name: str,
     say: Say,
 ) -> Recorded:
-    now = Gateway.clock()
-    scribe = Scribe(tracing, RandomIds(), name, now)
-    background, session = Background(), scribe.session
-    gateway = Gateway(upstreams, scribe, background, say, now)
-    started = False
+    recorder = Recorder(msgspec.structs.replace(setting, name=setting.name or name_of(command)))
+    gateway = Gateway(upstreams, recorder.tell, say)
     try:
         async with gateway, listening(gateway.handle) as url:
             status = await run_program(command, environment(url, upstreams, environ, keys=False))
-            started = True
     finally:
-        background.put(scribe.close)
-        await asyncio.to_thread(background.close)
-        if not started and not scribe.exchanges and session is not None and session.path is not None:
-            session.path.unlink(missing_ok=True)  # of a program that was not started there is nothing to keep
-    warnings = [*background.told(), *scribe.warnings()]
-    return Recorded(
-        status=status,
-        path=session.path if session is not None else None,
-        exchanges=scribe.exchanges,
-        conversations=scribe.conversations,
-        warnings=tuple(warnings),
-    )
+        summary = await asyncio.to_thread(recorder.close)
+    return Recorded(status=status, summary=summary)
 
 
 def record_traffic(
-    tracing: Tracing,
+    setting: Setting,
     upstreams: Mapping[str, Upstream],
     host: str,
     port: int,
     *,
-    name: str,
-    idle_s: float,
     started: Callable[[str], None],
     say: Say,
-) -> tuple[int, int]:
-    """Record what passes until an interrupt, a trace for each conversation; returns how many exchanges and conversations.
+) -> Summary:
+    """Record what passes until an interrupt.
 
     Raises:
-        ConfigError: it cannot listen.
+        ConfigError: it cannot listen, or the recording cannot be opened.
     """
-    return asyncio.run(_record_traffic(tracing, upstreams, host, port, name, idle_s, started, say))
+    return asyncio.run(_record_traffic(setting, upstreams, host, port, started, say))
 
 
 async def _record_traffic(
-    tracing: Tracing,
+    setting: Setting,
     upstreams: Mapping[str, Upstream],
     host: str,
     port: int,
-    name: str,
-    idle_s: float,
     started: Callable[[str], None],
     say: Say,
-) -> tuple[int, int]:
-    background, now = Background(), Gateway.clock()
-    scribe = Scribe(tracing, RandomIds(), name, now, idle_s=idle_s)
-    gateway = Gateway(upstreams, scribe, background, say, now)
+) -> Summary:
+    recorder = Recorder(setting)
+    gateway = Gateway(upstreams, recorder.tell, say)
     try:
         async with gateway, listening(gateway.handle, host, port) as url:
             started(url)
-            watch = asyncio.create_task(_watch(scribe, background, now, say))
+            watch = asyncio.create_task(_watch(recorder, gateway, say))
             await until_stopped()
             watch.cancel()
     finally:
-        background.put(scribe.close)
-        await asyncio.to_thread(background.close)
-        _tell_losses(scribe, background, say)
-    return scribe.exchanges, scribe.conversations
+        summary = await asyncio.to_thread(recorder.close)
+    return summary
 
 
-async def _watch(scribe: Scribe, background: Background, now: Callable[[], int], say: Say) -> None:
-    """Close what is idle, and say what was lost, every second."""
+async def _watch(recorder: Recorder, gateway: Gateway, say: Say) -> None:
+    """Have closed what is idle, and say what was lost, every second."""
     while True:
         await asyncio.sleep(1)
-        background.put(lambda: scribe.close_idle(now()))
-        _tell_losses(scribe, background, say)
-
-
-def _tell_losses(scribe: Scribe, background: Background, say: Say) -> None:
-    for warning in [*background.told(), *scribe.warnings()]:
-        say(warning)
+        recorder.tick(gateway.now_ns())
+        for warning in recorder.told():
+            say(warning)
 
 
 class Replayed(Struct, frozen=True, kw_only=True):

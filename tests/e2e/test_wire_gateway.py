@@ -23,6 +23,7 @@ from replay.wire.gateway import Gateway
 from replay.wire.listening import listening
 from replay.wire.player import Player
 from replay.wire.playing import Players
+from replay.wire.raw import Raw, deliver, size_of
 from replay.wire.scribe import Scribe
 from replay.wire.stored import Book, load_book
 from replay.wire.upstreams import parse_upstreams
@@ -55,7 +56,11 @@ async def gateway(path: Path, upstream: Handler | str, witness: Any = None) -> A
         tracing = Tracing(file=path, masker=Masker.default())
         witness = scribe = Scribe(tracing, CountingIds("gateway"), "lab", Gateway.clock())
     async with _listening(upstream) as address:
-        one = Gateway(parse_upstreams([address], {}), witness, background, lab.said.append)
+
+        def tell(raw: Raw) -> None:
+            background.put(lambda: deliver(raw, witness), size_of(raw))
+
+        one = Gateway(parse_upstreams([address], {}), tell, lab.said.append)
         async with one, listening(one.handle) as url:
             lab.url, lab.base = url, f"{url}/openai/v1"
             yield lab

@@ -11,8 +11,12 @@ import time
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
+from kernel.errors import ConfigError
+from replay.wire.aside import Recorder, Setting
 from replay.wire.player import Player
+from replay.wire.raw import RawAnswer, RawAsked
 from replay.wire.stored import Book, load_book
 from tests.e2e.wire_provider import Provider, running_provider
 from tests.wirelab import replayed
@@ -60,10 +64,50 @@ def test_a_killed_gateway_leaves_what_had_passed(seed: int, tmp_path: Path) -> N
         wait_for(provider, count, process)
         process.send_signal(signal.SIGKILL)
         process.wait(60)
+    path = tmp_path / "r.trace.json"
+    ends = time.monotonic() + 60
+    while not path.exists():  # the recorder outlives the gateway: it writes what was handed to it, and closes the trace
+        assert time.monotonic() < ends, "the recorder did not close the trace"
+        time.sleep(0.005)
+    # the client asks for the next only when it has the last: all but the last one had passed
+    check_prefix(load_book(path), count - 1)
+
+
+def test_a_killed_recorder_leaves_its_journal_and_fails_no_call(tmp_path: Path) -> None:
+    recorder = Recorder(Setting(name="lab", file=str(tmp_path / "r.trace.json")))
+    asked = RawAsked(number=1, upstream="x", method="GET", target="/models", headers={}, body=b"", encoding="", at_ns=1)
+    answered = RawAnswer(
+        number=1,
+        status=200,
+        reason="OK",
+        headers={},
+        chunks=[(1, b"{}")],
+        encoding="",
+        end="complete",
+        detail="",
+        lost_bytes=0,
+        at_ns=2,
+    )
+    recorder.tell(asked)
+    recorder.tell(answered)
     path = tmp_path / "r.trace.journal"
-    assert not (tmp_path / "r.trace.json").exists()
-    # the client asks for the next only when it has the last: all but the last two had passed, and time to be written
-    check_prefix(load_book(path), count - 2)
+    ends = time.monotonic() + 60
+    while b'"complete' not in path.read_bytes().replace(b"\\", b""):
+        assert time.monotonic() < ends
+        time.sleep(0.005)
+    recorder._process.kill()
+    recorder._process.wait(60)
+    recorder.tell(structs.replace(asked, number=2))
+    summary = recorder.close()
+    assert any("the recorder is gone" in warning for warning in summary.warnings)
+    assert any("what it wrote is in the journal" in warning for warning in summary.warnings)
+    assert [e.answer.end for e in load_book(path).exchanges] == ["complete"]
+
+
+def test_a_recording_that_cannot_be_opened_is_refused_before_anything_runs(tmp_path: Path) -> None:
+    (tmp_path / "r.trace.json").write_text("here already")
+    with pytest.raises(ConfigError, match="is there already and is not written over"):
+        Recorder(Setting(name="lab", file=str(tmp_path / "r.trace.json")))
 
 
 def test_a_killed_program_leaves_a_whole_trace(tmp_path: Path) -> None:
