@@ -6,6 +6,8 @@ closed. Frames are a length in four bytes and MessagePack.
 
 from __future__ import annotations
 
+import os
+import select
 import signal
 import struct
 import subprocess
@@ -23,7 +25,7 @@ from kernel.seams import RandomIds
 from kernel.tracing import Tracing
 from replay.wire.background import Background
 from replay.wire.gateway import Gateway
-from replay.wire.raw import Raw, Tick, deliver, size_of
+from replay.wire.raw import Raw, Tick, deliver
 from replay.wire.scribe import Scribe
 
 _ENTRY = "from replay.wire.aside import main; main()"
@@ -74,22 +76,41 @@ class Recorder:
             self._release([])
             self._process.wait()
             raise ConfigError(str(error))
+        assert self._process.stdin is not None
+        self._pipe = self._process.stdin.fileno()
+        os.set_blocking(self._pipe, False)
         self._background = Background()
 
     def tell(self, raw: Raw) -> None:
-        """Hand on what passed. Comes back at once."""
-        self._background.put(lambda: self._write(raw), size_of(raw))
+        """Hand on what passed. Comes back at once: what the pipe does not take now waits for a thread to write it."""
+        data = _encode(raw)
+        frame = struct.pack(">I", len(data)) + data
+        written = self._write_now(frame) if self._background.idle else 0
+        if written < len(frame):
+            rest = frame[written:]
+            if not self._background.put(lambda: self._write(rest), len(rest)) and written:
+                self._background.put(lambda: self._write(rest))  # a frame that was begun is ended
 
     def tick(self, at_ns: int) -> None:
         """Say what time it is: what has been quiet for long is closed."""
-        self._background.put(lambda: self._write(Tick(at_ns=at_ns)))
+        data = _encode(Tick(at_ns=at_ns))
+        self._background.put(lambda: self._write(struct.pack(">I", len(data)) + data))
 
-    def _write(self, raw: Raw | Tick) -> None:
-        assert self._process.stdin is not None
-        data = _encode(raw)
+    def _write_now(self, frame: bytes) -> int:
+        """Write as much as the pipe takes without waiting; returns how much."""
+        written = 0
+        while written < len(frame):
+            try:
+                written += os.write(self._pipe, frame[written:])
+            except OSError:  # full, or gone: the thread will see
+                break
+        return written
+
+    def _write(self, data: bytes) -> None:
         try:
-            self._process.stdin.write(struct.pack(">I", len(data)) + data)
-            self._process.stdin.flush()
+            while data:
+                select.select([], [self._pipe], [])
+                data = data[os.write(self._pipe, data) :]
         except OSError as error:
             raise OSError(error.errno, f"the recorder is gone ({error.strerror})") from None
 
@@ -124,8 +145,6 @@ class Recorder:
 
 def _with_path(path: list[str]) -> dict[str, str]:
     """The environment, with what can be imported here to be imported there."""
-    import os
-
     return {**os.environ, "PYTHONPATH": os.pathsep.join(path)}
 
 

@@ -17,7 +17,7 @@ class Background:
 
     def __init__(self, most_bytes: int = MOST_WAITING_BYTES) -> None:
         self._most = most_bytes
-        self._waiting_bytes = 0
+        self._waiting_bytes = self._waiting = 0
         self._lock = threading.Lock()
         self._jobs: queue.SimpleQueue[tuple[Job, int] | None] = queue.SimpleQueue()
         self.dropped = self.failures = 0
@@ -33,8 +33,14 @@ class Background:
                 self.dropped += 1
                 return False
             self._waiting_bytes += size
+            self._waiting += 1
         self._jobs.put((job, size))
         return True
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing waits and nothing is being done."""
+        return not self._waiting
 
     def close(self, timeout_s: float | None = None) -> bool:
         """Do what waits, then end; False: it was not done in time."""
@@ -62,3 +68,4 @@ class Background:
                 self.failures += 1
             with self._lock:
                 self._waiting_bytes -= size
+                self._waiting -= 1
