@@ -68,8 +68,11 @@ def _too_deep(value: Any) -> bool:
 
 def behind_repeats(text: str, end: int, value: Any) -> int:
     """Where the repetitions of a value that ends at `end` are over: the very same value twice says no more than once."""
-    same = repr(value)
-    while (again := strict(text, _skip(text, end))) is not None and repr(again[0]) == same:
+    same = ""
+    while text[(start := _skip(text, end)) : start + 1] in ("{", "["):  # a failed reading costs the text before it
+        again, same = strict(text, start), same or repr(value)
+        if again is None or repr(again[0]) != same:
+            break
         end = again[1]
     return end
 

@@ -17,6 +17,11 @@ _CASES = [
 ]
 
 HOSTILE = (
+    "{}{}",
+    "~~~\n",
+    "wipe\n{",
+    "[TOOL_CALLS]f[ARGS]{} ",
+    "> Action: f\n",
     '{"a":',
     '{{"a":',
     "```",
