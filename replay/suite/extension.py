@@ -6,10 +6,13 @@ import os
 import re
 import unicodedata
 from collections.abc import Iterator
+from dataclasses import dataclass
 from difflib import unified_diff
 from pathlib import Path
 from typing import Any
 
+import pytest
+from syrupy.assertion import SnapshotAssertion
 from syrupy.data import SnapshotCollection
 from syrupy.extensions.base import AbstractSyrupyExtension
 from syrupy.extensions.single_file import SingleFileSnapshotExtension, WriteMode
@@ -20,8 +23,28 @@ from replay.play import ReplayResult
 from replay.report import literal
 from replay.suite.snapshot import snapshot_text
 
+ACCEPTED: pytest.StashKey[ReplayResult] = pytest.StashKey()
+"""Where a test keeps the replay whose drift is accepted."""
+
 _NAME_BYTES = 200
 _NOT_IN_NAMES = re.compile(r'[\\/?*:|"<>\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]')
+
+
+@dataclass(frozen=True, slots=True)
+class AcceptedResult:
+    """A replay whose drift is accepted: its snapshot is that of the recording."""
+
+    result: ReplayResult
+
+
+class ReplayAssertion(SnapshotAssertion):
+    """A snapshot of a replay that goes by what drift is accepted for the test; see `ACCEPTED`."""
+
+    def __eq__(self, other: object) -> bool:
+        accepted = self.test_location.item.stash.get(ACCEPTED, None)
+        return super().__eq__(AcceptedResult(accepted) if accepted is not None and accepted is other else other)
+
+    __hash__ = None  # type: ignore[assignment]
 
 
 class ReplaySnapshotExtension(SingleFileSnapshotExtension):
@@ -49,6 +72,8 @@ class ReplaySnapshotExtension(SingleFileSnapshotExtension):
 
     def serialize(self, data: Any, **_: Any) -> str:
         """The text of a replay. Raises `TypeError` for anything else."""
+        if isinstance(data, AcceptedResult):
+            return snapshot_text(data.result, accepted=True)
         if not isinstance(data, ReplayResult):
             raise TypeError(f"a replay snapshot holds a ReplayResult, not a {type(data).__name__}: compare `replayed`")
         return snapshot_text(data)

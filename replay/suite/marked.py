@@ -22,6 +22,7 @@ from replay.suite.case import (
     replay_with,
     verdict_failure,
 )
+from replay.suite.extension import ACCEPTED, ReplayAssertion, ReplaySnapshotExtension
 from replay.suite.failure import ReplayFailed
 from replay.suite.session import Suite
 from replay.suite.settings import Settings
@@ -62,6 +63,8 @@ def replay_marked(item: pytest.Item) -> ReplayResult:
     allow_drift = bool(asked.get("allow_drift", settings.allow_drift) or said.since)
     failure = verdict_failure(settings, result, shown, allow_drift=allow_drift) if asked.get("check", True) else None
     suite.note(item, replace(outcome_of(result, key, failure, said), recorded=recorded))
+    if said.since:
+        item.stash[ACCEPTED] = result
     if failure is not None:
         raise failure
     return result
@@ -108,12 +111,9 @@ def _wrong(item: pytest.Item, what: str) -> ReplayFailed:
 
 def snapshot_assertion(request: pytest.FixtureRequest) -> SnapshotAssertion:
     """syrupy's own assertion with the format of replays. It is written under `--replay-update` too, where that may."""
-    from syrupy.assertion import SnapshotAssertion
     from syrupy.location import PyTestLocation
 
-    from replay.suite.extension import ReplaySnapshotExtension
-
-    return SnapshotAssertion(
+    return ReplayAssertion(
         update_snapshots=_suite(request.config).settings.update,
         extension_class=ReplaySnapshotExtension,
         test_location=PyTestLocation(request.node),

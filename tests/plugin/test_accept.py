@@ -139,6 +139,20 @@ def test_a_marked_test_goes_by_what_is_accepted_too(drifted: Project) -> None:
     assert drifted.run("test_own.py").ret == pytest.ExitCode.OK
 
 
+def test_the_snapshot_of_a_marked_test_stays_as_it_is(drifted: Project) -> None:
+    drifted.write(
+        "test_own.py",
+        'import pytest\n@pytest.mark.replay("fixtures/order-1.trace.json")\n'
+        "def test_own(replayed, replay_snapshot): assert replayed == replay_snapshot\n",
+    )
+    drifted.agents("shop")
+    drifted.run_apart("test_own.py", "--replay-update").assert_outcomes(passed=1)
+    drifted.agents("shop", EDIT)
+    command("accept", "fixtures/order-1.trace.json", "--agent", "shop:agent", "--yes", status=0)
+    assert drifted.run_apart("test_own.py").ret == pytest.ExitCode.OK
+    drifted.run_apart("test_own.py", "-o", "replay_allow_drift=true").stdout.fnmatch_lines(["*1 snapshot passed*"])
+
+
 def fixture(tmp_path: Path, name: str = "order-5xx") -> Path:
     path = tmp_path / f"{name}.trace.json"
     path.write_bytes((Path(incident.__file__).parent / f"{name}.trace.json").read_bytes())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
+import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -265,6 +266,30 @@ def _run(args: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> tuple[int
         main(args)
     out, err = capsys.readouterr()
     return int(ended.value.code or 0), out, err
+
+
+def test_nothing_is_sent_anywhere_that_no_word_asked_for(
+    command: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Neither a collector nor a model of the environment is called."""
+
+    def refuse(*_: Any) -> None:
+        raise AssertionError("a socket was opened")
+
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9")
+    file = "fixtures/order-5xx.trace.json"
+    for args in (
+        [file],
+        [file, *AGENT],
+        [file, *AGENT, "--live-tools"],
+        [file, *AGENT, *MODEL, "--live-model"],
+        ["accept", file, *AGENT],
+        ["accepted", file],
+        ["rerecord", file, *AGENT, *MODEL],
+    ):
+        assert command(*args)[0] == 0, args
 
 
 def live_text(prompt: str) -> str:
