@@ -44,6 +44,8 @@ class Format:
     body: str
     group: int = 0
     left: str = _ALNUM
+    near: str = ""
+    """What must stand around the literal, for one that is too common to be looked at each time."""
     check: Callable[[str], bool] | None = None
 
     def compiled(self) -> re.Pattern[str]:
@@ -57,6 +59,8 @@ _PEM_CUT: Final = (
 )
 
 FORMATS: Final[tuple[Format, ...]] = (
+    Format(kind="cerebras-key", starts=("csk-",), body=r"csk-[A-Za-z0-9]{40,}", check=_has_digit),
+    Format(kind="pinecone-key", starts=("pcsk_",), body=r"pcsk_[A-Za-z0-9]{4,10}_[A-Za-z0-9]{40,}"),
     Format(kind="anthropic-key", starts=("sk-ant-",), body=r"sk-ant-[A-Za-z0-9_-]{8,}"),
     Format(kind="openai-key", starts=("sk-",), body=r"sk-[A-Za-z0-9_-]{16,}", check=_is_openai),
     Format(kind="groq-key", starts=("gsk_",), body=r"gsk_[A-Za-z0-9]{32,}"),
@@ -121,6 +125,114 @@ FORMATS: Final[tuple[Format, ...]] = (
     ),
     Format(kind="vault-token", starts=("hvs.", "hvb."), body=r"hv[sb]\.[A-Za-z0-9_-]{24,}"),
     Format(kind="atlassian-token", starts=("ATATT3x",), body=r"ATATT3x[A-Za-z0-9_=-]{40,}"),
+    Format(kind="adafruit-key", starts=("aio_",), body=r"aio_[A-Za-z0-9]{28}(?![A-Za-z0-9])"),
+    Format(kind="age-key", starts=("AGE-SECRET-KEY-",), body=r"AGE-SECRET-KEY-[A-Z0-9-]{50,}"),
+    Format(
+        kind="airtable-token",
+        starts=(".",),
+        body=r"\.([a-f0-9]{64})(?![A-Za-z0-9])",
+        group=1,
+        left=r"(?<=pat[A-Za-z0-9]{14})",
+        near=r"(?<=pat[A-Za-z0-9]{14}\.)",
+    ),
+    Format(
+        kind="alibaba-key",
+        starts=("LTAI",),
+        body=r"LTAI[A-Za-z0-9]{12,26}(?![A-Za-z0-9])",
+        left=_WORD,
+        check=_has_digit,
+    ),
+    Format(kind="anyscale-key", starts=("esecret_",), body=r"esecret_[A-Za-z0-9]{24,}"),
+    Format(kind="apify-token", starts=("apify_api_",), body=r"apify_api_[A-Za-z0-9]{32,}"),
+    Format(
+        kind="azure-secret",
+        starts=("Q~",),
+        near=r"(?=[A-Za-z0-9_~.-]{31})",
+        body=r"Q~([A-Za-z0-9_~.-]{31,34})(?![A-Za-z0-9_~-])",
+        group=1,
+        left=r"(?<=[A-Za-z0-9_~.]{3}\d)",
+    ),
+    Format(
+        kind="brevo-key", starts=("xkeysib-", "xsmtpsib-"), body=r"(?:xkeysib|xsmtpsib)-[a-f0-9]{64}-[A-Za-z0-9]{16}"
+    ),
+    Format(kind="buildkite-token", starts=("bkua_",), body=r"bkua_[a-f0-9]{40}"),
+    Format(kind="circleci-token", starts=("CCIPAT_", "CCIPRJ_"), body=r"CCIP(?:AT|RJ)_[A-Za-z0-9]{16,}_[a-f0-9]{40}"),
+    Format(kind="contentful-token", starts=("CFPAT-",), body=r"CFPAT-[A-Za-z0-9_-]{40,}"),
+    Format(
+        kind="discord-token",
+        starts=(".",),
+        body=r"\.([A-Za-z0-9_-]{6}\.[A-Za-z0-9_-]{27,40})(?![A-Za-z0-9_.-])",
+        group=1,
+        left=r"(?:(?<=[MNO][A-Za-z0-9_-]{23})|(?<=[MNO][A-Za-z0-9_-]{25}))",
+        near=r"(?<=[A-Za-z0-9_-]{24}\.)(?=[A-Za-z0-9_-]{6}\.[A-Za-z0-9_-]{27})",
+    ),
+    Format(
+        kind="duffel-token", starts=("duffel_live_", "duffel_test_"), body=r"duffel_(?:live|test)_[A-Za-z0-9_=-]{40,}"
+    ),
+    Format(kind="e2b-key", starts=("e2b_",), body=r"e2b_[a-f0-9]{40}"),
+    Format(kind="easypost-key", starts=("EZAK", "EZTK"), body=r"EZ[AT]K[A-Za-z0-9]{54}(?![A-Za-z0-9])"),
+    Format(kind="elevenlabs-key", starts=("sk_",), near=r"(?=[a-f0-9]{48})", body=r"sk_[a-f0-9]{48}(?![A-Za-z0-9])"),
+    Format(kind="facebook-token", starts=("EAAC",), body=r"EAAC[A-Za-z0-9]{60,}", check=_has_digit),
+    Format(
+        kind="firecrawl-key",
+        starts=("fc-",),
+        near=r"(?=[a-f0-9]{32})",
+        body=r"fc-[a-f0-9]{32}(?![A-Za-z0-9])",
+        left=_WORD,
+    ),
+    Format(
+        kind="fireworks-key",
+        starts=("fw_",),
+        near=r"(?=[A-Za-z0-9]{22})",
+        body=r"fw_[A-Za-z0-9]{22,26}(?![A-Za-z0-9_])",
+        left=_WORD,
+        check=_has_digit,
+    ),
+    Format(kind="flutterwave-key", starts=("FLWSECK-", "FLWSECK_TEST-"), body=r"FLWSECK(?:_TEST)?-[A-Za-z0-9]{12,}"),
+    Format(kind="frameio-token", starts=("fio-u-",), body=r"fio-u-[A-Za-z0-9_=-]{60,}"),
+    Format(
+        kind="infracost-key",
+        starts=("ico-",),
+        near=r"(?=[A-Za-z0-9]{32})",
+        body=r"ico-[A-Za-z0-9]{32}(?![A-Za-z0-9])",
+        left=_WORD,
+        check=_has_digit,
+    ),
+    Format(kind="jina-key", starts=("jina_",), body=r"jina_[A-Za-z0-9_-]{40,}", check=_has_digit),
+    Format(kind="mailersend-token", starts=("mlsn.",), body=r"mlsn\.[a-f0-9]{60,}"),
+    Format(kind="onepassword-token", starts=("ops_eyJ",), body=r"ops_eyJ[A-Za-z0-9+/=_-]{100,}"),
+    Format(kind="polar-token", starts=("polar_oat_", "polar_pat_"), body=r"polar_[op]at_[A-Za-z0-9]{30,}"),
+    Format(kind="prefect-key", starts=("pnu_", "pnb_"), body=r"pn[ub]_[A-Za-z0-9]{36}(?![A-Za-z0-9])"),
+    Format(kind="readme-key", starts=("rdme_",), body=r"rdme_[a-z0-9]{68,}"),
+    Format(
+        kind="resend-key",
+        starts=("re_",),
+        near=r"(?=[A-Za-z0-9]{7,9}_[A-Za-z0-9]{22})",
+        body=r"re_[A-Za-z0-9]{7,9}_[A-Za-z0-9]{22,28}(?![A-Za-z0-9_])",
+        check=_has_digit,
+    ),
+    Format(kind="rubygems-key", starts=("rubygems_",), body=r"rubygems_[a-f0-9]{48}"),
+    Format(kind="scalingo-token", starts=("tk-us-",), body=r"tk-us-[A-Za-z0-9_-]{48}"),
+    Format(kind="shippo-token", starts=("shippo_live_", "shippo_test_"), body=r"shippo_(?:live|test)_[a-f0-9]{40}"),
+    Format(kind="sonar-token", starts=("squ_", "sqp_", "sqa_"), body=r"sq[upa]_[a-f0-9]{40}(?![A-Za-z0-9])"),
+    Format(
+        kind="sourcegraph-token", starts=("sgp_",), body=r"sgp_(?:[a-f0-9]{16}_|local_)?[a-f0-9]{40}(?![A-Za-z0-9])"
+    ),
+    Format(kind="tailscale-key", starts=("tskey-",), body=r"tskey-[a-z]{2,10}-[A-Za-z0-9]{8,}-[A-Za-z0-9]{16,}"),
+    Format(kind="tencent-key", starts=("AKID",), body=r"AKID[A-Za-z0-9]{28,}", left=_WORD, check=_has_digit),
+    Format(kind="typeform-token", starts=("tfp_",), body=r"tfp_[A-Za-z0-9_.=-]{44,}"),
+    Format(kind="volcengine-key", starts=("AKLT",), body=r"AKLT[A-Za-z0-9=]{32,}", left=_WORD, check=_has_digit),
+    Format(kind="yandex-key", starts=("AQVN",), body=r"AQVN[A-Za-z0-9_-]{34,38}(?![A-Za-z0-9_-])", left=_WORD),
+    Format(
+        kind="zhipu-key",
+        starts=(".",),
+        body=r"\.([A-Za-z0-9]{16})(?![A-Za-z0-9_])",
+        group=1,
+        left=r"(?<=(?<![A-Za-z0-9])[a-f0-9]{32})",
+        near=r"(?<=[a-f0-9]{32}\.)(?=[A-Za-z0-9]{16})",
+        check=_has_digit,
+    ),
+    Format(kind="cloudflare-token", starts=("cfat_", "cfut_"), body=r"cf[au]t_[A-Za-z0-9_-]{40,}"),
     Format(kind="cloudflare-key", starts=("v1.0-",), body=r"v1\.0-[a-f0-9]{20,}-[a-f0-9]{40,}"),
     Format(kind="datadog-key", starts=("ddapp_", "pub_dd"), body=r"(?:ddapp_|pub_dd)[A-Za-z0-9]{30,}"),
     Format(

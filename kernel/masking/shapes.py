@@ -23,6 +23,8 @@ class Shape:
     """
 
     hints: tuple[str, ...]
+    mark: str = ""
+    """A cheap sign that must be in the text too: without it the hints are not looked for."""
     pattern: re.Pattern[str]
     kind: str = ""
     strong: bool = False
@@ -32,19 +34,22 @@ class Shape:
 
 
 _ITEM: Final = re.compile(r'"(?P<quoted>(?:[^"\\]|\\.){1,400})"|^[ \t]*-?[ \t]*(?P<line>[^\s"\'-][^\n]{0,400})', re.M)
+_LABEL: Final = re.compile(
+    r"(?<![\w.-])(?P<name>[A-Za-z][\w.-]{1,60}+)(?::\*\*|\*\*:|:)[ \t]{1,4}`?(?P<value>[^\s`*|\\\"']{6,200})"
+)
 
 SHAPES: Final = (
     Shape(
-        hints=("密", "口令", "令牌", "凭证"),
+        hints=("密", "口令", "令牌", "凭证", "授权码", "私钥"),
         pattern=re.compile(
-            r"(?:密码|口令|密钥|秘钥|令牌|凭证)[ \t]{0,4}(?:[是为]|[:：=＝])[ \t]{0,4}[「『“\"']?(?P<value>[!-~]{4,200}+)"
+            r"(?:密码|口令|密钥|秘钥|私钥|令牌|凭证|授权码)[ \t]{0,4}(?:[是为]|[:：=＝])[ \t]{0,4}[「『“\"']?(?P<value>[!-~]{4,200}+)"
         ),
         kind="password",
     ),
     Shape(
         hints=("</",),
         pattern=re.compile(
-            r"<(?:[\w.-]{1,40}:)?(?P<name>[A-Za-z][\w.-]{1,60}+)(?: [^<>]{0,200})?>\s{0,8}(?P<value>[^<>\s][^<>]{1,400}?)\s{0,8}</"
+            r"<(?:[\w.-]{1,40}:)?(?P<name>[A-Za-z][\w.-]{1,60}+)(?: [^<>]{0,200})?>\s{0,8}(?:<!\[CDATA\[)?(?P<value>[^<>\s][^<>]{1,400}?)(?:\]\]>)?\s{0,8}</"
         ),
     ),
     Shape(
@@ -73,14 +78,14 @@ SHAPES: Final = (
     Shape(
         hints=("curl",),
         pattern=re.compile(
-            r"\bcurl\b[^\n]{0,200}?\s(?:-u|-U|--user|--proxy-user)[ =]{0,4}[\"']?[^\s:\"'\\]{1,100}:(?!//)(?P<value>[^\s\"'\\]{2,200})"
+            r"\bcurl\b(?:[^\n\\]|\\[^\n]|\\\n){0,200}?\s(?:-u|-U|--user|--proxy-user)[ =]{0,4}[\"']?[^\s:\"'\\]{1,100}:(?!//)(?P<value>[^\s\"'\\]{2,200})"
         ),
         kind="basic-auth",
     ),
     Shape(
         hints=("machine ", "login "),
         pattern=re.compile(
-            r"(?:\bmachine\s{1,8}\S{1,100}\s{1,8}|^[ \t]{0,8})login\s{1,8}\S{1,100}\s{1,8}password\s{1,8}(?P<value>[^\s\"'\\]{2,200})",
+            r"(?:\bmachine\s{1,8}\S{1,100}\s{1,8}|\bdefault\s{1,8}|^[ \t]{0,8})login\s{1,8}\S{1,100}\s{1,8}password\s{1,8}(?P<value>[^\s\"'\\]{2,200})",
             re.M,
         ),
         kind="password",
@@ -103,20 +108,139 @@ SHAPES: Final = (
         kind="password",
     ),
     Shape(
-        hints=("IDENTIFIED", "dentified", "assword '", "ASSWORD '"),
+        hints=("IDENTIFIED", "dentified", "assword '", "ASSWORD '", "assword for", "ASSWORD FOR"),
         pattern=re.compile(
-            r"\b(?:identified\s{1,4}by|(?:user|role)\s{1,4}\S{1,80}\s{1,4}(?:with\s{1,4}(?:encrypted\s{1,4})?)?password)\s{1,4}'(?P<value>[^'\n\\]{2,200})'",
+            r"\b(?:identified\s{1,4}by|(?:user|role)\s{1,4}\S{1,80}\s{1,4}(?:with\s{1,4}(?:encrypted\s{1,4})?)?password|set\s{1,4}password\s{1,4}for\s{1,4}\S{1,80}\s{0,4}=)\s{1,4}'(?P<value>[^'\n\\]{2,200})'",
             re.IGNORECASE,
         ),
         kind="password",
     ),
     Shape(
-        hints=("assword is", "assword was", "assword =", "assphrase is", "asscode is"),
+        hints=(
+            "assword is",
+            "assword was",
+            "assword =",
+            "assphrase is",
+            "asscode is",
+            "pwd is",
+            "PI key is",
+            "pi key is",
+        ),
         pattern=re.compile(
-            r"\b[Pp]ass(?:word|phrase|code) (?:is|was|=) ?:?[ \t]{0,4}[\"'“]?(?P<value>[^\s\"'”\\,;]{6,200})"
+            r"\b(?:[Pp]ass(?:word|phrase|code)|pwd|API key) (?:is|was|=) ?:?[ \t]{0,4}[\"'“]?(?P<value>[^\s\"'”\\,;]{6,200})"
         ),
         kind="password",
         random=True,
+    ),
+    Shape(
+        hints=("：",),
+        pattern=re.compile(
+            r"(?<![\w.-])(?P<name>[A-Za-z][\w.-]{1,60}+)[ \t]{0,4}：[ \t]{0,4}[「『“\"'`]?(?P<value>[!-~]{4,200}+)",
+            re.ASCII,
+        ),
+    ),
+    Shape(
+        hints=("是", "为"),
+        pattern=re.compile(
+            r"(?<![A-Za-z0-9_])(?i:password|passwd|pwd|token|api[ _-]?key)[ \t]{0,4}[是为][ \t]{0,4}[「『“\"'`]?(?P<value>[!-~]{6,200}+)"
+        ),
+        kind="password",
+        random=True,
+    ),
+    Shape(
+        hints=("パスワード", "비밀번호", "contraseña", "Contraseña", "пароль", "Пароль"),
+        pattern=re.compile(
+            r"(?:パスワード|비밀번호|[Cc]ontraseña|[Пп]ароль)[ \t]{0,4}[:：=][ \t]{0,4}[\"'`“]?(?P<value>[!-~]{6,200}+)"
+        ),
+        kind="password",
+        random=True,
+    ),
+    Shape(
+        hints=("asswort:", "asswort =", "ot de passe"),
+        pattern=re.compile(r"(?:[Pp]asswort|[Mm]ot de passe) ?[:=][ \t]{0,4}[\"'`“]?(?P<value>[!-~]{6,200}+)"),
+        kind="password",
+        random=True,
+    ),
+    Shape(
+        mark="**",
+        hints=("ord:**", "ord**:", "oken:**", "oken**:", "ey:**", "ey**:", "ecret:**", "ecret**:"),
+        pattern=_LABEL,
+        random=True,
+    ),
+    Shape(mark=": `", hints=("ord: `", "oken: `", "ey: `", "ecret: `"), pattern=_LABEL, random=True),
+    Shape(
+        mark=" |",
+        hints=("word |", "word` |", "word** |", "oken |", "_key |", "ecret |"),
+        pattern=re.compile(
+            r"\|[ \t]{0,8}[`*]{0,2}(?P<name>[A-Za-z][\w.-]{1,60}+)[`*]{0,2}[ \t]{0,40}\|[ \t]{0,40}`?(?P<value>[^\s`*|\\\"']{6,200})`?[ \t]{0,40}\|"
+        ),
+        random=True,
+    ),
+    Shape(
+        mark="value",
+        hints=("value:",),
+        pattern=re.compile(
+            r"\bname:[ \t]{1,4}[\"']?(?P<name>[\w.-]{2,60})[\"']?[ \t]{0,8}\n[ \t]{0,40}value:[ \t]{1,4}[\"']?(?P<value>[^\s\"'\\][^\n\"'\\]{1,400})"
+        ),
+    ),
+    Shape(
+        mark="value",
+        hints=("value=",),
+        pattern=re.compile(
+            r"\b(?:key|name|id)=\\{0,3}[\"'](?P<name>[\w.-]{2,60})\\{0,3}[\"']\s{1,8}value=\\{0,3}[\"'](?P<value>[^\"'\\<>\n]{2,400})"
+        ),
+    ),
+    Shape(
+        hints=("&lt;/",),
+        pattern=re.compile(
+            r"&lt;(?P<name>[A-Za-z][\w.-]{1,60}+)&gt;\s{0,8}(?P<value>[^<>&\s][^<>&]{1,400}?)\s{0,8}&lt;/"
+        ),
+    ),
+    Shape(
+        mark=" -",
+        hints=("docker login", "redis-cli", "mongosh", "mongodump", "ldapsearch"),
+        pattern=re.compile(
+            r"\b(?:docker login\b[^\n]{0,120}?\s-p|redis-cli\b[^\n]{0,120}?\s-a|mongo(?:sh|dump)\b[^\n]{0,120}?\s-p|ldapsearch\b[^\n]{0,120}?\s-w)[ \t]{1,4}[\"']?(?P<value>[^\s\"'\\-][^\s\"'\\]{1,200})"
+        ),
+        kind="password",
+    ),
+    Shape(
+        mark=" -",
+        hints=("lftp", "smbclient"),
+        pattern=re.compile(
+            r"\b(?:lftp\b[^\n]{0,120}?\s-u[ \t]{1,4}[^\s,]{1,80},|smbclient\b[^\n]{0,120}?\s-U[ \t]{1,4}[^\s%]{1,80}%)(?P<value>[^\s\"'\\]{2,200})"
+        ),
+        kind="password",
+    ),
+    Shape(
+        hints=(" pass:",),
+        pattern=re.compile(r"\s-pass(?:in|out)?[ \t]{1,4}pass:(?P<value>[^\s\"'\\]{2,200})"),
+        kind="password",
+    ),
+    Shape(
+        hints=("machine ",),
+        pattern=re.compile(
+            r"\bmachine\s{1,8}\S{1,100}\s{1,8}password\s{1,8}(?P<value>[^\s\"'\\]{2,200})\s{1,8}login\s"
+        ),
+        kind="password",
+    ),
+    Shape(
+        hints=("AZDO",),
+        pattern=re.compile(r"(?<![A-Za-z0-9])(?P<value>[A-Za-z0-9]{76}AZDO[A-Za-z0-9]{4})(?![A-Za-z0-9])"),
+        kind="azure-devops-token",
+        strong=True,
+    ),
+    Shape(
+        hints=("NRAL",),
+        pattern=re.compile(r"(?<![A-Za-z0-9])(?P<value>[0-9a-f]{36}NRAL)(?![A-Za-z0-9])"),
+        kind="newrelic-key",
+        strong=True,
+    ),
+    Shape(
+        hints=(".webhook.office.com/",),
+        pattern=re.compile(r"\.webhook\.office\.com/webhookb2/(?P<value>[A-Za-z0-9@/_-]{60,300})"),
+        kind="teams-webhook",
+        strong=True,
     ),
     Shape(
         hints=("-us",),
@@ -133,15 +257,20 @@ SHAPES: Final = (
 )
 
 
-_HINTS: Final = tuple(dict.fromkeys(hint for shape in SHAPES for hint in shape.hints if hint.isascii()))
+_HINTS: Final = {
+    mark: tuple(dict.fromkeys(hint for shape in SHAPES if shape.mark == mark for hint in shape.hints if hint.isascii()))
+    for mark in dict.fromkeys(shape.mark for shape in SHAPES)
+}
 _LABELS: Final = tuple(hint for shape in SHAPES for hint in shape.hints if not hint.isascii())
 
 
 def may_hold(text: str) -> bool:
     """Whether any hint is in `text`."""
-    for hint in _HINTS:
-        if hint in text:
-            return True
+    for mark, hints in _HINTS.items():
+        if mark in text:
+            for hint in hints:
+                if hint in text:
+                    return True
     return not text.isascii() and any(label in text for label in _LABELS)
 
 
@@ -150,7 +279,7 @@ def shape_hits(text: str, kind_of: NameKind) -> list[Hit]:
     found = [
         hit
         for shape in SHAPES
-        if any(hint in text for hint in shape.hints)
+        if shape.mark in text and any(hint in text for hint in shape.hints)
         for match in shape.pattern.finditer(text)
         for hit in _hits(shape, match, kind_of)
     ]

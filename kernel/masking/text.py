@@ -72,15 +72,17 @@ def _format_triggers(row: Format) -> Iterator[tuple[str, str, str, _Detector]]:
     for literal in row.starts:
         at = _pivot(literal)
         behind, ahead = re.escape(literal[: at + 1]), re.escape(literal[at + 1 :])
-        around = (f"(?<={behind})" if at else "") + (f"(?={ahead})" if ahead else "")
+        around = (f"(?<={behind})" if at else "") + (f"(?={ahead})" if ahead else "") + row.near
         yield literal[at], literal[:at], around, detector(at)
 
 
 def _pivot(literal: str) -> int:
-    """The place of the character to search for: punctuation if there is any, else the last capital."""
+    """The place of the character to search for: punctuation if there is any, else an A, else the last capital."""
     for at, char in enumerate(literal):
         if char in _PIVOTS:
             return at
+    if "A" in literal:  # one letter for many rows: each further one makes all texts dearer
+        return literal.rindex("A")
     return max(at for at, char in enumerate(literal) if char.isupper())
 
 
