@@ -189,10 +189,13 @@ class Dispatcher:
     def _repeat(self, call: Call, tool: Tool) -> CallRecord | None:
         if tool.spec.volatile:
             return None
-        seen = self._guard.repeats_last(call)
+        seen = self._guard.repeats_last(call, side_effect=tool.spec.side_effect)
         if seen is None:
             return None
-        text = self._texts.say("guard.answered", name=call.name, step=seen.step, text=shown_text(seen.record))
+        again = "" if tool.spec.side_effect else self._texts.say("guard.answered.again")
+        text = self._texts.say(
+            "guard.answered", name=call.name, step=seen.step, text=shown_text(seen.record), again=again
+        )
         return CallRecord(call=call, outcome="duplicate", result=seen.record.result, shown=text, served_by="guard")
 
     async def _approval(

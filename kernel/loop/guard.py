@@ -1,13 +1,21 @@
 """The loop guard: notices that an agent goes round in circles, from pairs (canonical call, canonical result).
 
-An equal pair anywhere in the window is no progress; a new result is progress, wherever the call was seen before.
-Cycles are the shortest run of pairs that stands twice at the end. Each step without progress is a warning; progress
-clears them; `max_warnings` in a row stop the run.
+A pair that is new in the window is progress, wherever its call was seen before. An equal pair is none, unless a side effect
+came in between: a test that is run again after an edit is no repetition. Cycles are the shortest run of pairs that stands twice
+at the end. Warnings are counted for each pair, so that progress elsewhere does not hide a call that leads nowhere; a cycle has
+those of its pairs. `max_warnings` of them stop the run; twice as many, where the call succeeded and there was progress in
+between: agents do run a test again after an edit that no tool declares.
+
+    ok        a new pair, or one that a side effect, or the tool's `repeats`, explains
+    answered  the same call right after itself: not run, once; asked again it is run, for it may give something else
+    warned    again (an equal pair), or a cycle
+    loop      the last warning
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from difflib import SequenceMatcher
 from typing import Any
 
@@ -16,79 +24,151 @@ from msgspec import Struct
 from kernel.record import GUARD_OK, Call, CallRecord, Guard, GuardVerdict, canonical_json, digest, result_text
 
 _COMPARED_CHARS = 1000
+Pair = tuple[str, str]
 
 
 class Seen(Struct, frozen=True):
-    """A call of the last steps and what it gave."""
+    """A call of the last steps and what it gave. `epoch` counts the side effects before it."""
 
     step: int
     call: str
     result: str
     record: CallRecord
+    epoch: int = 0
 
 
 class LoopGuard:
-    """Guard of one run. Each method costs O(window), whatever the length of the run."""
+    """Guard of one run. Each method costs O(window), whatever the length of the run.
 
-    def __init__(self, settings: Guard) -> None:
+    Args:
+        repeats: by tool, how often the same call may give the same result before it is warned of.
+    """
+
+    def __init__(self, settings: Guard, repeats: Mapping[str, int] | None = None) -> None:
         self._settings = settings
+        self._repeats = repeats or {}
         self._window: deque[Seen] = deque(maxlen=max(settings.window, 1))
-        self._warnings = 0
+        self._warnings: dict[Pair, int] = {}
+        self._streak: dict[Pair, int] = {}  # those since the last progress
+        self._repeated: dict[Pair, int] = {}
+        self._changing: set[str] = set()
+        self._answered: str | None = None
+        self._epoch = 0
         self._asked: tuple[Call, str] | None = None
 
-    def repeats_last(self, call: Call) -> Seen | None:
-        """The previous call, if this one is the same again; dispatch then answers without running it."""
+    def repeats_last(self, call: Call, *, side_effect: bool = False) -> Seen | None:
+        """The previous call, if this one is the same again; dispatch then answers without running it.
+
+        A call without side effects is answered so once: asked again, it may be one that gives something else each time.
+        """
         if not self._settings.enabled or not self._window:
             return None
         last, key = self._window[-1], call_key(call)
         self._asked = call, key
-        return last if last.call == key and last.record.outcome == "ok" else None
+        if last.call != key or last.record.outcome != "ok" or self._repeats.get(call.name):
+            return None
+        if not side_effect and (key in self._changing or self._answered == key):
+            return None
+        return last
 
     def note(self, step: int, records: tuple[CallRecord, ...]) -> GuardVerdict:
-        """Take a finished step's calls in and judge it by its last call that made no progress, if none made any."""
+        """Take a finished step's calls in and judge it by the one that was warned of most."""
         if not self._settings.enabled or not records:
             return GUARD_OK
-        found: GuardVerdict | None = None
-        progress = False
+        worst, stop = GUARD_OK, False
         for record in records:
-            verdict = self._note_one(step, record)
-            if verdict is None:
-                progress = True
-            else:
-                found = verdict
-        if progress or found is None:
-            self._warnings = 0
-            return GUARD_OK
-        self._warnings += 1
-        stop = self._warnings >= self._settings.max_warnings
+            verdict, last = self._note_one(step, record)
+            if verdict is not None and (last, verdict.warnings) >= (stop, worst.warnings):
+                worst, stop = verdict, last
+        if not stop:
+            return worst
         return GuardVerdict(
-            verdict="loop" if stop else found.verdict,
-            rule=found.rule,
-            tool=found.tool,
-            seen_step=found.seen_step,
-            period=found.period,
-            warnings=self._warnings,
+            verdict="loop",
+            rule=worst.rule,
+            tool=worst.tool,
+            seen_step=worst.seen_step,
+            period=worst.period,
+            cycle=worst.cycle,
+            warnings=worst.warnings,
         )
 
-    def _note_one(self, step: int, record: CallRecord) -> GuardVerdict | None:
+    def _note_one(self, step: int, record: CallRecord) -> tuple[GuardVerdict | None, bool]:
+        """What there is to say of one call, and whether that was the last warning."""
         asked, result = self._asked, result_key(record)
         key = asked[1] if asked is not None and asked[0] is record.call else call_key(record.call)
         name = record.call.name
+        if record.served_by == "guard" and self._window:
+            last, self._answered = self._window[-1], key
+            return self._warned("answered", "repeat", name, [(last.call, last.result)])
+        self._answered = None
+        pair = key, result
         earlier = self._earlier(key, result)
-        answered = record.served_by == "guard"
-        if answered and self._window:
-            last = self._window[-1]
-            return GuardVerdict(verdict="answered", rule="repeat", tool=name, seen_step=last.step)
-        self._window.append(Seen(step, key, result, record))
         if earlier is None:
-            return None
+            self._progress(pair, record)
+        self._window.append(Seen(step, key, result, record, self._epoch))
+        if earlier is None or self._is_allowed(pair, name):
+            return None, False
         period = self._period()
         if period > 1:
-            start = self._window[len(self._window) - 2 * period].step
-            return GuardVerdict(verdict="warned", rule="cycle", tool=name, seen_step=start, period=period)
-        return GuardVerdict(verdict="warned", rule="again", tool=name, seen_step=earlier.step)
+            return self._warned("warned", "cycle", name, [pair], list(self._window)[-period:])
+        if earlier.epoch != self._epoch:
+            return None, False
+        return self._warned("warned", "again", name, [(earlier.call, result)])
+
+    def _warned(
+        self, verdict: Any, rule: str, tool: str, pairs: list[Pair], cycle: list[Seen] | None = None
+    ) -> tuple[GuardVerdict, bool]:
+        """Count a warning of a pair, the last of `cycle` where it closes one; and whether that was the last warning."""
+        for pair in pairs:
+            self._warnings[pair] = self._warnings.get(pair, 0) + 1
+            self._streak[pair] = self._streak.get(pair, 0) + 1
+        if cycle:
+            pairs = list({(one.call, one.result) for one in cycle})
+            seen_step = self._window[len(self._window) - 2 * len(cycle)].step
+        else:
+            seen_step = self._first_step(pairs[0])
+        warnings = sum(self._warnings.get(pair, 0) for pair in pairs)
+        streak = sum(self._streak.get(pair, 0) for pair in pairs)
+        failed = not any(result.startswith("ok ") for _, result in pairs)
+        most = self._settings.max_warnings
+        found = GuardVerdict(
+            verdict=verdict,
+            rule=rule,
+            tool=tool,
+            seen_step=seen_step,
+            period=len(cycle) if cycle else 0,
+            cycle=tuple([one.record.call.name for one in cycle]) if cycle else (),
+            warnings=warnings,
+        )
+        return found, streak >= most or warnings >= (most if failed else 2 * most)
+
+    def _first_step(self, pair: Pair) -> int:
+        equal = (seen for seen in self._window if (seen.call, seen.result) == pair)
+        return next(seen.step for seen in equal if seen.epoch == self._epoch)
+
+    def _progress(self, pair: Pair, record: CallRecord) -> None:
+        """A new pair: nothing is held against its call any more, and after a side effect against none."""
+        if any(seen.call == pair[0] and seen.epoch == self._epoch for seen in self._window):
+            self._changing.add(pair[0])
+        self._streak.clear()
+        stale = [one for one in self._warnings if one[0] == pair[0]]
+        for one in stale:
+            del self._warnings[one]
+        self._repeated.pop(pair, None)
+        if has_effect(record):
+            self._epoch += 1
+            self._warnings.clear()
+
+    def _is_allowed(self, pair: Pair, tool: str) -> bool:
+        """Whether the tool's allowance explains another repetition of a pair."""
+        used = self._repeated.get(pair, 0)
+        if used >= self._repeats.get(tool, 0):
+            return False
+        self._repeated[pair] = used + 1
+        return True
 
     def _earlier(self, key: str, result: str) -> Seen | None:
+        """The newest equal pair in the window."""
         similarity = self._settings.similarity
         for seen in reversed(self._window):
             if seen.result == result and (seen.call == key or (similarity and _alike(seen.call, key) >= similarity)):
@@ -102,6 +182,11 @@ class LoopGuard:
             if pairs[-period:] == pairs[-2 * period : -period]:
                 return period
         return 0
+
+
+def has_effect(record: CallRecord) -> bool:
+    """Whether a call changed something, or may have: only a call that reached a tool with side effects has a key."""
+    return record.key is not None and record.outcome not in ("duplicate", "denied", "bad_args")
 
 
 def _alike(one: str, other: str) -> float:

@@ -77,7 +77,7 @@ class Loop:
         self.texts = texts_for(head.language, head.texts)
         self.rules = Rules(protocol=head.protocol, tools=tools, texts=self.texts, require_finish=head.require_finish)
         self.spending = Spending(head.budget, head.price, count)
-        self.guard = LoopGuard(head.guard)
+        self.guard = LoopGuard(head.guard, {tool.name: tool.repeats for tool in head.tools if tool.repeats})
         self.tracer: Tracer = tracer or NullTracer()
         self.dispatcher = Dispatcher(
             head,
@@ -298,13 +298,16 @@ class Loop:
 
     def _guard_text(self, verdict: GuardVerdict) -> str:
         key = "guard.warned.cycle" if verdict.rule == "cycle" else "guard.warned.again"
-        return self.texts.say(key, name=verdict.tool, step=verdict.seen_step, period=verdict.period)
+        calls = " → ".join(verdict.cycle)
+        return self.texts.say(key, name=verdict.tool, step=verdict.seen_step, period=verdict.period, calls=calls)
 
     def _loop_detail(self, verdict: GuardVerdict) -> str:
-        what = (
-            f"a cycle of {verdict.period} calls" if verdict.rule == "cycle" else f"{verdict.tool} with the same result"
+        same = f"{verdict.tool} with the same result"
+        what = f"a cycle of {verdict.period} calls ({' → '.join(verdict.cycle)})" if verdict.rule == "cycle" else same
+        return (
+            f"{what} since step {verdict.seen_step}, warned of {verdict.warnings} times; where that is meant, register the tool "
+            "with repeats=N, or with volatile=True if it gives something else each time"
         )
-        return f"{what} since step {verdict.seen_step}, {verdict.warnings} warnings without progress"
 
     # ---- the end
 

@@ -59,6 +59,7 @@ class ToolSpec(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
     volatile: bool = False
     isolate: bool = False
     idempotency: Literal["arguments", "position"] = "arguments"
+    repeats: int = 0
     max_calls: int | None = None
     calls_per_second: float | None = None
 

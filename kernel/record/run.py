@@ -71,7 +71,7 @@ class Budget(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Guard(Struct, frozen=True, kw_only=True, gc=False):
-    """Loop guard settings: pairs (call, result) of the last `window` calls; `max_warnings` without progress stop the run.
+    """Loop guard settings: pairs (call, result) of the last `window` calls; `max_warnings` of the same pair stop the run.
 
     `similarity` (0 to 1, off by default) also takes a reworded call of the same tool with the same result for a repetition.
     """
@@ -231,13 +231,15 @@ class CallRecord(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True
 
 
 class GuardVerdict(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
-    """What the loop guard found in a step. `seen_step` is where the pair or cycle was first seen in the window."""
+    """What the loop guard found in a step. `seen_step` is where the pair or cycle was first seen in the window; `cycle` names
+    the tools of a cycle in the order of its calls; `warnings` are those of this call so far, or of all calls of the cycle."""
 
     verdict: Literal["ok", "warned", "answered", "loop"] = "ok"
     rule: str = ""
     tool: str = ""
     seen_step: int = 0
     period: int = 0
+    cycle: tuple[str, ...] = ()
     warnings: int = 0
 
 

@@ -96,15 +96,16 @@ _EN = {
     "tool.duplicate": '[Duplicate] "{name}" already ran with these arguments; it was not run again. Its result was: {text}',
     "ignored": "[FormatError] Only the first action was run. Ignored: {names}. Send one action at a time.",
     "guard.answered": (
-        '[LoopGuard] You just called "{name}" with the same arguments (step {step}); it was not run again. '
+        '[LoopGuard] You just called "{name}" with the same arguments (step {step}); it was not run again.{again} '
         "Its result was: {text}"
     ),
+    "guard.answered.again": " If it gives something else each time, such as a next page, send the call once more: it is then run.",
     "guard.warned.again": (
         '[LoopGuard] "{name}" gave this very result in step {step} already. Repeating it brings nothing new: '
         "use what you have, change the approach, or finish."
     ),
     "guard.warned.cycle": (
-        "[LoopGuard] The last {period} actions repeat what you did before (since step {step}), with the same results. "
+        "[LoopGuard] The last {period} actions ({calls}) repeat what you did before (since step {step}), with the same results. "
         "Change the approach or finish."
     ),
     "finish.refused": "[FinishRefused] The answer was not accepted: {reason}. Correct it and finish again.",
@@ -184,9 +185,10 @@ _ZH = {
     "tool.conflict": "[ToolError] “{name}”之前以同一个键但不同的参数调用过，因此没有执行。",
     "tool.duplicate": "[Duplicate] “{name}”已经以同样的参数执行过，没有再次执行。当时的结果：{text}",
     "ignored": "[FormatError] 只执行了第一个动作。已忽略：{names}。请一次只发一个动作。",
-    "guard.answered": "[LoopGuard] 你刚刚以同样的参数调用过“{name}”（第 {step} 步），没有再次执行。当时的结果：{text}",
+    "guard.answered": "[LoopGuard] 你刚刚以同样的参数调用过“{name}”（第 {step} 步），没有再次执行。{again}当时的结果：{text}",
+    "guard.answered.again": "如果它每次给出的内容不同（例如下一页），请再发送一次同样的调用，它就会被执行。",
     "guard.warned.again": "[LoopGuard] “{name}”在第 {step} 步已经给出过同样的结果。重复不会有新信息：请利用已有的信息、换个思路，或结束。",
-    "guard.warned.cycle": "[LoopGuard] 最近 {period} 个动作在重复之前做过的事（从第 {step} 步起），结果也相同。请换个思路，或结束。",
+    "guard.warned.cycle": "[LoopGuard] 最近 {period} 个动作（{calls}）在重复之前做过的事（从第 {step} 步起），结果也相同。请换个思路，或结束。",
     "finish.refused": "[FinishRefused] 答案没有被接受：{reason}。请改正后再次结束。",
     "cut": "\n[... 此处省略 {cut} 个字符，共 {total} 个{rest} ...]\n",
     "cut.rest": '；可用 read_range(handle="{handle}", start={start}) 继续读取',

@@ -83,6 +83,7 @@ class ToolRegistry:
         timeout: float | None = 60.0,
         side_effect: bool = False,
         volatile: bool = False,
+        repeats: int = 0,
         isolate: bool = False,
         idempotency: Literal["arguments", "position"] = "arguments",
         max_calls: int | None = None,
@@ -99,6 +100,8 @@ class ToolRegistry:
             timeout: seconds until a call is given up; None waits for ever (the run's own clock still counts).
             side_effect: the tool changes something: never repeated, confirmed first, held back by stricter policies.
             volatile: the same call may give another result: the loop guard lets it run again.
+            repeats: how often the same call may give the same result before the loop guard warns: for polls, and for what is
+                meant to be done again.
             isolate: run in a process of its own, with `memory_mb` and `cpu_s` as limits.
             idempotency: `position` lets the same arguments take effect once per call instead of once per run.
             max_calls: calls in one run; calls_per_second: pace of calls in one run.
@@ -116,6 +119,7 @@ class ToolRegistry:
         if idempotency not in ("arguments", "position"):
             raise ConfigError(f'{shown}idempotency is {idempotency!r:.80}, it must be "arguments" or "position"')
         check_number(f"{shown}timeout", timeout, none="for no limit")
+        check_number(f"{shown}repeats", repeats, least=0, whole=True)
         check_number(f"{shown}max_calls", max_calls, least=0, whole=True, none="for no limit")
         check_number(f"{shown}calls_per_second", calls_per_second, none="for no limit")
         check_number(f"{shown}memory_mb", memory_mb, least=1, whole=True, none="for no limit")
@@ -143,6 +147,7 @@ class ToolRegistry:
                 timeout_s=None if timeout is None else float(timeout),
                 side_effect=side_effect,
                 volatile=volatile,
+                repeats=repeats,
                 isolate=isolate,
                 idempotency=idempotency,
                 max_calls=max_calls,

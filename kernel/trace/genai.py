@@ -14,6 +14,7 @@ DISPATCH_FIELDS = (
     "timeout_s",
     "side_effect",
     "volatile",
+    "repeats",
     "isolate",
     "idempotency",
     "max_calls",

@@ -19,18 +19,20 @@ from kernel.record.run import Call, CallRecord, Guard, GuardVerdict, ToolFault
 CORPUS = Path(os.environ.get("TRACEFIRST_CORPUS") or Path(__file__).parents[3] / "shared" / "corpus")
 
 
-def record(name: str, result: Any, outcome: Any = "ok", **args: Any) -> CallRecord:
-    return CallRecord(call=Call(name=name, args=args), outcome=outcome, result=result)
+def record(name: str, result: Any, outcome: Any = "ok", *, key: str | None = None, **args: Any) -> CallRecord:
+    return CallRecord(call=Call(name=name, args=args), outcome=outcome, result=result, key=key)
 
 
-def judge(records: Iterable[CallRecord | Sequence[CallRecord]], settings: Guard | None = None) -> list[GuardVerdict]:
+def judge(
+    records: Iterable[CallRecord | Sequence[CallRecord]], settings: Guard | None = None, **repeats: int
+) -> list[GuardVerdict]:
     """Feed calls as dispatch does: one that repeats the last call is answered without a run. Ends where a run would."""
-    guard, verdicts = LoopGuard(settings or Guard()), []
+    guard, verdicts = LoopGuard(settings or Guard(), repeats), []
     for step, given_records in enumerate(records, 1):
         batch = [given_records] if isinstance(given_records, CallRecord) else list(given_records)
         noted = []
         for one in batch:
-            seen = guard.repeats_last(one.call)
+            seen = guard.repeats_last(one.call, side_effect=one.key is not None)
             answered = CallRecord(call=one.call, outcome="duplicate", served_by="guard")
             noted.append(one if seen is None or one.call.name.startswith("volatile") else answered)
         verdicts.append(guard.note(step, tuple(noted)))
@@ -46,8 +48,79 @@ def words(verdicts: Iterable[GuardVerdict]) -> list[str]:
 A, B, C = record("a", 1), record("b", 2), record("c", 3)
 
 
-def test_the_same_call_right_after_itself_is_answered_then_stopped() -> None:
-    assert words(judge([A] * 9)) == ["ok", "answered", "answered", "loop"]
+def test_the_same_call_right_after_itself_is_answered_then_run_once_more_then_stopped() -> None:
+    verdicts = judge([A] * 9)
+    assert words(verdicts) == ["ok", "answered", "warned", "loop"]
+    assert [v.seen_step for v in verdicts] == [0, 1, 1, 1] and [v.warnings for v in verdicts] == [0, 1, 2, 3]
+
+
+def test_a_side_effect_right_after_itself_is_answered_and_never_run_again() -> None:
+    assert words(judge([record("pay", "ok", key="k")] * 9)) == ["ok", "answered", "answered", "loop"]
+
+
+def test_a_call_that_gives_something_else_each_time_runs_freely_once_it_is_known() -> None:
+    pages = [record("next_page", n) for n in range(6)]
+    assert words(judge([pages[0], pages[0], *pages[1:]])) == ["ok", "answered", *["ok"] * 5]
+    assert words(judge([pages[0], B, *pages[1:]])) == ["ok"] * 7
+
+
+def test_a_failing_call_is_stopped_although_another_makes_progress_in_between() -> None:
+    failed = CallRecord(call=A.call, outcome="error", error=ToolFault(type="E", message="m"))
+    turns = [one for n in range(9) for one in (failed, record("b", n, n=n))]
+    verdicts = judge(turns)
+    assert words(verdicts) == ["ok", "ok", "warned", "ok", "warned", "ok", "loop"] and verdicts[-1].tool == "a"
+    batches = [[failed, record("b", n, n=n)] for n in range(9)]
+    assert words(judge(batches)) == ["ok", "warned", "warned", "loop"]
+
+
+def test_a_call_that_succeeds_beside_progress_is_warned_of_twice_as_often() -> None:
+    verdicts = judge([one for n in range(9) for one in (A, record("b", n, n=n))])
+    assert words(verdicts).count("warned") == 5 and verdicts[-1].verdict == "loop" and verdicts[-1].warnings == 6
+
+
+def test_re_reading_several_different_things_is_no_loop() -> None:
+    files = [record("read", n, n=n) for n in range(5)]
+    assert "loop" not in words(judge([*files, files[3], files[1], files[2], files[0]], Guard(window=12)))
+
+
+def edit(n: int) -> CallRecord:
+    return record("edit", "done", key=f"k{n}", n=n)
+
+
+def test_a_test_run_after_an_edit_is_no_repetition() -> None:
+    tests = record("run_tests", "1 failed")
+    assert words(judge([one for n in range(20) for one in (tests, edit(n))])) == ["ok"] * 40
+    assert words(judge([edit(0), tests, B, tests])) == ["ok", "ok", "ok", "warned"], "nothing changed in between"
+
+
+def test_a_shell_that_declares_its_effects_may_run_a_test_after_each_edit() -> None:
+    tests = record("bash", "1 failed", key="t", command="pytest")
+    assert words(judge([one for n in range(20) for one in (tests, edit(n))])) == ["ok"] * 40
+
+
+def test_effects_that_repeat_themselves_are_a_cycle_all_the_same() -> None:
+    verdicts = judge([edit(0), record("run_tests", "1 failed")] * 9)
+    assert verdicts[-1].verdict == "loop" and verdicts[-1].cycle == ("run_tests", "edit") and len(verdicts) <= 7
+
+
+@pytest.mark.parametrize("outcome", ["denied", "duplicate"])
+def test_an_effect_that_did_not_happen_clears_nothing(outcome: Any) -> None:
+    refused = record("edit", "no", outcome, key="k")
+    assert words(judge([A, refused, A])) == ["ok", "ok", "warned"]
+
+
+def test_a_tool_may_be_repeated_as_often_as_it_says() -> None:
+    poll = record("poll", "pending")
+    assert words(judge([poll] * 30, poll=10)) == ["ok"] * 11 + ["warned", "warned", "loop"]
+    done = record("poll", "done")
+    assert words(judge([*[poll] * 11, done, *[poll] * 2], poll=10)) == ["ok"] * 12 + ["warned"] * 2
+    wait = record("sleep", "5 s")
+    assert words(judge([poll, wait] * 10, poll=20, sleep=20)) == ["ok"] * 20
+
+
+def test_what_a_cycle_holds_is_named() -> None:
+    verdict = judge([A, B, C] * 3)[-1]
+    assert verdict.verdict == "loop" and verdict.cycle == ("a", "b", "c")
 
 
 def test_a_failed_call_is_run_again_and_its_equal_failure_is_no_progress() -> None:
@@ -71,17 +144,13 @@ def test_a_cycle_of_three_is_stopped_too() -> None:
     assert verdicts[-1].verdict == "loop" and verdicts[-1].period in (0, 3) and len(verdicts) == 6
 
 
-def test_progress_clears_the_warnings() -> None:
-    assert words(judge([A, A, A, B, A, C, A, A])) == [
-        "ok",
-        "answered",
-        "answered",
-        "ok",
-        "warned",
-        "ok",
-        "warned",
-        "answered",
-    ]
+def test_progress_elsewhere_gives_a_repeated_call_more_time() -> None:
+    assert words(judge([A, A, A, B, A, C, A])) == ["ok", "answered", "warned", "ok", "warned", "ok", "warned"]
+
+
+def test_a_new_result_of_the_same_call_clears_its_warnings() -> None:
+    other = record("a", 9)
+    assert [v.warnings for v in judge([A, B, A, B, other, B, other])] == [0, 0, 1, 2, 0, 2, 3]
 
 
 def test_what_left_the_window_is_new_again() -> None:
@@ -90,8 +159,9 @@ def test_what_left_the_window_is_new_again() -> None:
     assert words(judge([A, *others, A], Guard(window=4))) == ["ok"] * 4 + ["warned"]
 
 
-def test_a_batch_with_one_new_result_is_progress() -> None:
-    assert words(judge([[A, B], [A, C], [A, B]])) == ["ok", "ok", "warned"]
+def test_a_call_that_repeats_itself_is_noticed_beside_new_ones() -> None:
+    verdicts = judge([[A, B], [A, C], [A, B]])
+    assert words(verdicts) == ["ok", "warned", "warned"] and [v.tool for v in verdicts] == ["", "a", "a"]
 
 
 def test_switched_off_it_says_nothing() -> None:
@@ -144,7 +214,7 @@ def test_four_identical_submits_are_stopped_before_the_fifth_attempt() -> None:
     verdicts = judge(records)
     assert [(v.verdict, v.rule) for v in verdicts[-3:]] == [
         ("answered", "repeat"),
-        ("answered", "repeat"),
+        ("warned", "again"),
         ("loop", "repeat"),
     ]
     assert words(verdicts[:-3]) == ["ok"] * (len(verdicts) - 3)

@@ -104,11 +104,37 @@ def test_B003_a_healthy_polling_loop_runs_to_its_end_where_the_tool_is_volatile(
     assert [record.result["pct"] for step in result.steps for record in step.calls] == [*range(0, 108, 9)]
 
 
-def test_B003_the_same_call_right_after_itself_is_answered_by_the_guard_where_it_is_not() -> None:
+def test_B003_where_it_is_not_the_same_call_is_answered_by_the_guard_once_and_the_warning_names_the_way_out() -> None:
     result, _ = polling(volatile=False)
+    assert result.ok and [step.guard.verdict for step in result.steps[:4]] == ["ok", "answered", "ok", "ok"]
+    told = result.steps[1].calls[0]
+    assert told.served_by == "guard" and "send the call once more" in (told.shown or "")
+    assert [record.served_by for step in result.steps[2:] for record in step.calls] == [None] * 10
+
+
+def test_B003_a_poll_may_wait_as_long_as_its_tool_says() -> None:
+    tools, answers = ToolRegistry(), iter(["waiting"] * 9 + ["ready"])
+    tools.register(name="status", repeats=9)(lambda: next(answers))
+    result = play([*[act("status")] * 10, finish("ready")], tools).result
+    assert result.ok and all(step.guard.verdict == "ok" for step in result.steps)
+
+
+def test_B003_an_effect_right_after_itself_is_never_run_a_second_time() -> None:
+    tools, paid = ToolRegistry(), []
+    tools.register(name="pay", side_effect=True, idempotency="position")(lambda: paid.append(1))
+    result = play([act("pay")] * 9, tools).result
+    assert result.stop_reason == "loop_detected" and paid == [1]
+
+
+def test_B003_a_stop_names_the_calls_of_its_cycle_and_what_allows_them() -> None:
+    tools = ToolRegistry()
+    tools.register(name="left")(lambda: "wall")
+    tools.register(name="right")(lambda: "wall")
+    result = play([act("left"), act("right")] * 9, tools).result
     assert result.stop_reason == "loop_detected"
-    assert [step.guard.verdict for step in result.steps] == ["ok", "answered", "answered", "loop"]
-    assert [record.served_by for step in result.steps for record in step.calls] == [None, "guard", "guard", "guard"]
+    assert "a cycle of 2 calls (right → left) since step" in result.run.end.detail  # type: ignore[union-attr]
+    assert "repeats=N" in result.run.end.detail  # type: ignore[union-attr]
+    assert "actions (left → right) repeat" in (result.steps[3].feedback or "")
 
 
 def test_B003_a_volatile_tool_that_never_changes_is_still_a_loop() -> None:
