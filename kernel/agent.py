@@ -14,6 +14,7 @@ from kernel.errors import ConfigError
 from kernel.loop import Confirm, FinishCheck, TokenCounter, estimate_tokens, policy_from
 from kernel.model import PromptFunction, as_model, described
 from kernel.record import (
+    DEFAULT_MAX_COST_USD,
     READ_RANGE,
     Budget,
     ContextLimits,
@@ -23,6 +24,7 @@ from kernel.record import (
     Policy,
     Price,
     RunHead,
+    bounded,
     check_function,
     check_kind,
     checked_prices,
@@ -179,10 +181,11 @@ class Agent:
             raise ConfigError(f"the task is {type(task).__name__}, it must be text")
         protocol, provider, name = described(model)
         silent, params = (_sent(own, model, name) for own in (ModelParams(), self.params or ModelParams()))
-        if self.budget.max_output_tokens is not None and params.max_output_tokens is None:
-            params = msgspec.structs.replace(params, max_output_tokens=self.budget.max_output_tokens)
-        price = self.prices.get(params.model)
-        if self.budget.max_cost_usd is not None and price is None:
+        params = bounded(params, self.budget.max_output_tokens)
+        price, budget = self.prices.get(params.model), self.budget
+        if budget.max_cost_usd is msgspec.UNSET:
+            budget = msgspec.structs.replace(budget, max_cost_usd=None if price is None else DEFAULT_MAX_COST_USD)
+        if budget.max_cost_usd is not None and price is None:
             raise ConfigError(
                 f'max_cost_usd is set, but there is no price for the model "{params.model}": '
                 "give Agent(prices={...}) one, an unknown price is not read as zero"
@@ -197,7 +200,7 @@ class Agent:
             provider=provider,
             params=params,
             tools=tuple(tool.spec for tool in self.toolbox().values()),
-            budget=self.budget,
+            budget=budget,
             guard=self.guard,
             policy=policy or policy_from(self.policy),
             context=self.context,

@@ -211,6 +211,7 @@ verdicts = st.builds(
     tool=texts,
     seen_step=st.integers(0, 9),
     period=st.integers(0, 9),
+    cycle=few(texts),
     warnings=st.integers(0, 9),
 )
 readings = st.builds(
@@ -230,6 +231,7 @@ tool_specs = st.builds(
     timeout_s=st.none() | floats,
     side_effect=st.booleans(),
     volatile=st.booleans(),
+    repeats=counts,
     isolate=st.booleans(),
     idempotency=st.sampled_from(["arguments", "position"]),
     max_calls=st.none() | counts,
@@ -262,8 +264,9 @@ heads = st.builds(
     tools=few(tool_specs),
     budget=st.builds(
         Budget,
-        max_steps=counts,
+        max_steps=st.none() | counts,
         max_prompt_tokens=st.none() | counts,
+        max_total_output_tokens=st.none() | counts,
         max_cost_usd=st.none() | floats,
         timeout_s=st.none() | floats,
         max_errors=counts,
@@ -318,7 +321,15 @@ def _chat(draw: st.DrawFn, head: RunHead, previous: Step | None, *, ended: bool 
     new = draw(few(messages))
     if previous is not None and draw(st.booleans()):
         new = (*messages_after(previous, head), *new)
-    chat = Chat(kept=draw(st.integers(0, 50)), new=new, digest=draw(texts), condensed=draw(st.integers(0, 9)))
+    bound = draw(st.none() | counts)
+    chat = Chat(
+        kept=draw(st.integers(0, 50)),
+        new=new,
+        digest=draw(texts),
+        condensed=draw(st.integers(0, 9)),
+        max_output_tokens=bound,
+        bounded_by="" if bound is None else draw(texts),
+    )
     if not ended:
         return chat
     reply = draw(st.none() | replies)

@@ -48,7 +48,7 @@ METADATA = frozenset(
         *(sc.RESPONSE_ID, sc.FINISH_REASONS, sc.TOOL_NAME, sc.TOOL_TYPE, sc.TOOL_CALL_ID, sc.ERROR_TYPE),
         *(sc.FORMAT, sc.SEAL, sc.RUN_ID, sc.BUDGET, sc.GUARD, sc.POLICY, sc.CONTEXT, sc.STOP_REASON, sc.ALIVE),
         *(sc.GUARD_VERDICT, sc.BUDGET_AFTER, sc.DIGEST, sc.RESULT_TYPE, sc.OUTCOME, sc.IDEMPOTENCY_KEY, sc.SERVED_BY),
-        *(sc.ORIGINAL_TRACE_ID, sc.REPLAY_VERDICT, CUT),
+        *(sc.ORIGINAL_TRACE_ID, sc.REPLAY_VERDICT, sc.BOUNDED_BY, CUT),
     )
 )
 """Attributes whose text is about a run and never out of it. Numbers and booleans are never content."""

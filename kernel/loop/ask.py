@@ -20,6 +20,7 @@ from kernel.record import (
     Usage,
     clipped,
     describe,
+    output_bound,
     valid_text,
 )
 from kernel.seams import DeadlineExceeded
@@ -39,12 +40,19 @@ _INF = float("inf")
 
 async def ask(loop: Loop, step: int, prompt: Prompt) -> tuple[Chat, tuple[StopReason, str] | None]:
     """Get a reply. Without one, the second value says why the run must stop."""
-    chat = Chat(kept=prompt.request.kept, new=prompt.new, condensed=prompt.condensed)
+    bound = output_bound(prompt.request.params)
+    chat = Chat(
+        kept=prompt.request.kept,
+        new=prompt.new,
+        condensed=prompt.condensed,
+        max_output_tokens=bound if prompt.bounded_by else None,
+        bounded_by=prompt.bounded_by,
+    )
     loop.spending.chats += 1
     digest = loop.tracer.chat_started(step, chat)
     attempts: list[Attempt] = []
     try:
-        reply, stop = await _attempted(loop, step, prompt, attempts)
+        reply, stop = await _attempted(loop, step, prompt, bound, attempts)
     except BaseException:
         loop.tracer.chat_ended(step, replace(chat, digest=digest, attempts=tuple(attempts)))
         raise
@@ -57,7 +65,7 @@ async def ask(loop: Loop, step: int, prompt: Prompt) -> tuple[Chat, tuple[StopRe
 
 
 async def _attempted(
-    loop: Loop, step: int, prompt: Prompt, attempts: list[Attempt]
+    loop: Loop, step: int, prompt: Prompt, bound: int | None, attempts: list[Attempt]
 ) -> tuple[Reply | None, tuple[StopReason, str] | None]:
     """The reply, or why there is none; failed attempts are added to `attempts` and reported as they happen."""
     reply: Reply | None = None
@@ -90,7 +98,7 @@ async def _attempted(
             if charged is not None:
                 loop.spending.settle(None, charged)
             if stop is None:
-                stop = _reserve_again(loop, prompt)
+                stop = _reserve_again(loop, prompt, bound)
             if stop is None and attempt.wait_s:
                 await loop.seams.clock.sleep(attempt.wait_s)
     return reply, stop
@@ -212,9 +220,16 @@ def _left(loop: Loop, elapsed_ns: int, waited_s: float) -> float | None:
     return None if timeout_s is None else max(timeout_s - elapsed_ns / 1e9 - waited_s, 0.0)
 
 
-def _reserve_again(loop: Loop, prompt: Prompt) -> tuple[StopReason, str] | None:
-    refused = loop.spending.reserve(prompt.estimated_tokens)
-    return None if refused is None else (refused, "another attempt at the model call does not fit the budget")
+def _reserve_again(loop: Loop, prompt: Prompt, bound: int | None) -> tuple[StopReason, str] | None:
+    """Why the same request, with the same bound on its reply, may not be sent once more."""
+    reserved = loop.spending.reserve(prompt.estimated_tokens, bound)
+    if reserved.refused is not None:
+        reason, detail = reserved.refused
+        return reason, f"another attempt at the model call does not fit the budget, {detail}"
+    if reserved.bound != bound:
+        reason = "cost_budget" if reserved.by.startswith("max_cost_usd") else "token_budget"
+        return reason, f"another attempt at the model call does not fit the budget, {reserved.by}"
+    return None
 
 
 def _failed(

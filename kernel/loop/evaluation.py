@@ -64,8 +64,8 @@ class Rules(Struct, frozen=True, kw_only=True):
     require_finish: bool = False
 
 
-def evaluate(reply: Reply, rules: Rules) -> Decision:
-    """Read a reply as calls, a finish or a fault."""
+def evaluate(reply: Reply, rules: Rules, bound: str = "") -> Decision:
+    """Read a reply as calls, a finish or a fault. `bound` names the limit by which it may have been cut off."""
     if reply.reading is not None:
         return _as_read(reply, reply.reading)
     say = rules.texts.say
@@ -76,7 +76,7 @@ def evaluate(reply: Reply, rules: Rules) -> Decision:
     if ended == "refusal":
         return _fault("refusal", say("fault.refusal", text=reply.text), thought)
     if ended in _CUT:
-        return _fault("cut-off", say("fault.length"), thought)
+        return _fault("cut-off", say("fault.length", bound=f" ({bound})" if bound else ""), thought)
     if ended in _FILTERED:
         return _fault("filtered", say("fault.filter"), thought)
     if reply.tool_calls and _FAILED.search(ended):

@@ -137,7 +137,7 @@ class LoopGuard:
             tool=tool,
             seen_step=seen_step,
             period=len(cycle) if cycle else 0,
-            cycle=tuple([one.record.call.name for one in cycle]) if cycle else (),
+            cycle=tuple([f"{one.record.call.name} (step {one.step})" for one in cycle]) if cycle else (),
             warnings=warnings,
         )
         return found, streak >= most or warnings >= (most if failed else 2 * most)

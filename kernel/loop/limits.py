@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import msgspec
+from msgspec import UNSET, Struct
 
 from kernel.record import Budget, BudgetReading, Message, Price, Reply, StopReason, Usage
 
 TokenCounter = Callable[[str], int]
 _MESSAGE_OVERHEAD = 4
+_ROUNDING = 1e-6  # so that what is left of a sum of floats is not one token short
+FREE_REPLY_TOKENS = 4096
+LEAST_REPLY_TOKENS = 16
+"""A reply that may not even have these is not worth the price of its prompt."""
 
 
 def estimate_tokens(text: str) -> int:
@@ -28,12 +33,21 @@ def message_tokens(message: Message, count: TokenCounter) -> int:
     return total
 
 
+class Reservation(Struct, frozen=True, kw_only=True):
+    """What a model call may use: a bound on its reply, lowered by the limit `by` where that is set; or why it is `refused`."""
+
+    refused: tuple[StopReason, str] | None = None
+    bound: int | None = None
+    by: str = ""
+
+
 class Spending:
     """What a run has used, against what it may use."""
 
     def __init__(self, budget: Budget, price: Price | None, count: TokenCounter = estimate_tokens) -> None:
         self.budget = budget
         self.price = price
+        self.max_cost_usd = None if budget.max_cost_usd is UNSET else budget.max_cost_usd
         self._count = count
         self.prompt_tokens = 0
         self.output_tokens = 0
@@ -44,16 +58,40 @@ class Spending:
         self.estimated = False
         self.chats = 0
 
-    def reserve(self, prompt_tokens: int) -> StopReason | None:
-        """Whether a call of this estimated size may be made; the reason to stop where it may not."""
+    def reserve(self, prompt_tokens: int, bound: int | None) -> Reservation:
+        """What a call of this estimated size, and with this bound on its reply, may use; or why it may not be made.
+
+        The bound is lowered to what is left. Where there is none, a reply of `FREE_REPLY_TOKENS` is taken for granted, and a
+        bound is set only below that: models refuse one that is larger than they can write.
+        """
         budget = self.budget
-        if budget.max_prompt_tokens is not None and self.prompt_tokens + prompt_tokens > budget.max_prompt_tokens:
-            return "token_budget"
-        if budget.max_cost_usd is not None and self.cost_usd is not None:
-            cost = self.cost_usd + self._cost(Usage(input_tokens=prompt_tokens, output_tokens=0))
-            if cost > budget.max_cost_usd:
-                return "cost_budget"
-        return None
+        most = budget.max_prompt_tokens
+        if most is not None and self.prompt_tokens + prompt_tokens > most:
+            used = f"max_prompt_tokens={most}: {self.prompt_tokens} are used"
+            return Reservation(refused=("token_budget", f"{used}, and the next request has about {prompt_tokens}"))
+        least = LEAST_REPLY_TOKENS if bound is None else min(LEAST_REPLY_TOKENS, bound)
+        by = ""
+        for name, reason, left in self._left_for_reply(prompt_tokens):
+            if left < least:
+                detail = f"{name}: what is left pays for no reply to the next request of about {prompt_tokens} tokens"
+                return Reservation(refused=(reason, detail))
+            if left < (FREE_REPLY_TOKENS if bound is None else bound):
+                bound, by = left, name
+        return Reservation(bound=bound, by=by)
+
+    def _left_for_reply(self, prompt_tokens: int) -> Iterator[tuple[str, StopReason, int]]:
+        """How many tokens of a reply each limit still allows."""
+        total, price = self.budget.max_total_output_tokens, self.price
+        if total is not None:
+            yield f"max_total_output_tokens={total}", "token_budget", total - self.output_tokens
+        left = self._left_usd()
+        if left is not None and price is not None:
+            left -= self._cost(Usage(input_tokens=prompt_tokens, output_tokens=0))
+            name = f"max_cost_usd={self.max_cost_usd:g}"
+            if left < 0:
+                yield name, "cost_budget", -1
+            elif price.output_usd:
+                yield name, "cost_budget", int(left / price.output_usd * 1_000_000 + _ROUNDING)
 
     def counted(self, reply: Reply, prompt_tokens: int) -> Reply:
         """The reply with estimates, marked as such, for what the provider did not count: the record then holds what was
@@ -94,20 +132,30 @@ class Spending:
                 )
             )
 
-    def exceeded(self) -> StopReason | None:
-        """A budget that is used up by now."""
+    def exceeded(self) -> tuple[StopReason, str] | None:
+        """A budget that is used up by now, and which limit that is."""
         budget = self.budget
-        if budget.max_prompt_tokens is not None and self.prompt_tokens >= budget.max_prompt_tokens:
-            return "token_budget"
-        if budget.max_cost_usd is not None and self.cost_usd is not None and self.cost_usd >= budget.max_cost_usd:
-            return "cost_budget"
+        for name, used in (
+            ("max_prompt_tokens", self.prompt_tokens),
+            ("max_total_output_tokens", self.output_tokens),
+        ):
+            most = getattr(budget, name)
+            if most is not None and used >= most:
+                return "token_budget", f"{name}={most} used up: {used} tokens"
+        left = self._left_usd()
+        if left is not None and left <= 0:
+            return "cost_budget", f"max_cost_usd={self.max_cost_usd:g} used up: {self.cost_usd:.6g} US dollars"
         return None
 
     def left_usd(self) -> float | None:
         """Dollars left, or None where there is no cost limit or no price."""
-        if self.budget.max_cost_usd is None or self.cost_usd is None:
+        left = self._left_usd()
+        return None if left is None else max(left, 0.0)
+
+    def _left_usd(self) -> float | None:
+        if self.max_cost_usd is None or self.cost_usd is None:
             return None
-        return max(self.budget.max_cost_usd - self.cost_usd, 0.0)
+        return self.max_cost_usd - self.cost_usd
 
     def reading(self, elapsed_ns: int) -> BudgetReading:
         return BudgetReading(

@@ -34,6 +34,7 @@ from kernel.record import (
     clipped,
     describe,
     is_cancelled,
+    output_bound,
     result_text,
     texts_for,
     to_jsonable,
@@ -77,6 +78,8 @@ class Loop:
         self.texts = texts_for(head.language, head.texts)
         self.rules = Rules(protocol=head.protocol, tools=tools, texts=self.texts, require_finish=head.require_finish)
         self.spending = Spending(head.budget, head.price, count)
+        self._bound = output_bound(head.params)
+        self._bound_name = "" if self._bound is None else f"max_output_tokens={self._bound}"
         self.guard = LoopGuard(head.guard, {tool.name: tool.repeats for tool in head.tools if tool.repeats})
         self.tracer: Tracer = tracer or NullTracer()
         self.dispatcher = Dispatcher(
@@ -151,15 +154,17 @@ class Loop:
         self._opened = index
         self.tracer.step_started(index)
         prompt = self.transcript.prompt(self.head, self.texts)
-        if (refused := self.spending.reserve(prompt.estimated_tokens)) is not None:
-            stop = (refused, f"the next request of about {prompt.estimated_tokens} tokens does not fit the budget")
-            self._close(Step(index=index, budget=self._reading(index)), stop)
-            return stop
+        reserved = self.spending.reserve(prompt.estimated_tokens, self._bound)
+        if reserved.refused is not None:
+            self._close(Step(index=index, budget=self._reading(index)), reserved.refused)
+            return reserved.refused
+        if reserved.by:
+            prompt = prompt.bounded(reserved.bound, reserved.by)
         chat, failed = await ask(self, index, prompt)
         if chat.reply is None:
             self._close(Step(index=index, chat=chat, budget=self._reading(index)), failed)
             return failed
-        decision = evaluate(chat.reply, self.rules)
+        decision = evaluate(chat.reply, self.rules, chat.bounded_by or self._bound_name)
         calls: tuple[CallRecord, ...] = ()
         if decision.kind == "calls":
             calls = await self.dispatcher.act(index, decision, self.left_s())
@@ -219,14 +224,9 @@ class Loop:
     def _before(self) -> Stop | None:
         """A hard limit that forbids another step."""
         budget = self.head.budget
-        if len(self.steps) >= budget.max_steps:
+        if budget.max_steps is not None and len(self.steps) >= budget.max_steps:
             return "max_steps", f"max_steps={budget.max_steps} reached"
-        if (exceeded := self.spending.exceeded()) is not None:
-            return (
-                exceeded,
-                f"{exceeded} used up: {self.spending.prompt_tokens} prompt tokens, cost {self.spending.cost_usd}",
-            )
-        return None
+        return self.spending.exceeded()
 
     def _close(self, step: Step, stop: Stop | None) -> Stop | None:
         """Book a step and add its messages; the wall clock may overrule `stop`."""

@@ -16,6 +16,7 @@ from kernel.record import (
     RunHead,
     Step,
     Texts,
+    bounded,
     compact_json,
     identified,
     initial_messages,
@@ -31,12 +32,21 @@ _HEADING_TOKENS = 60
 
 
 class Prompt(Struct, frozen=True, kw_only=True):
-    """A request with what the trace says of it, and its estimated size."""
+    """A request with what the trace says of it, and its estimated size. `bounded_by` names the limit that made the bound on the
+    reply smaller than that of the parameters."""
 
     request: Request
     new: tuple[Message, ...]
     condensed: int
     estimated_tokens: int
+    bounded_by: str = ""
+
+    def bounded(self, limit: int | None, by: str) -> Prompt:
+        """The prompt with a smaller bound on the reply."""
+        params = bounded(self.request.params, limit)
+        return msgspec.structs.replace(
+            self, request=msgspec.structs.replace(self.request, params=params), bounded_by=by
+        )
 
 
 class _Part(Struct, frozen=True):

@@ -21,10 +21,13 @@ if TYPE_CHECKING:
         ToolCall,
         ToolSpec,
         Usage,
+        bounded,
         merged,
+        output_bound,
     )
     from kernel.record.observation import ArtifactError, ArtifactStore, show
     from kernel.record.run import (
+        DEFAULT_MAX_COST_USD,
         FORMAT_VERSION,
         GUARD_OK,
         OUTCOMES,
@@ -74,10 +77,12 @@ else:
         __name__,
         canonical="canonical_json compact_json digest parse_json to_jsonable valid_text",
         fault="MAX_ATTEMPT_CHARS MAX_CHARS MAX_REASON_CHARS clipped describe is_cancelled",
-        messages="Message MessageView ModelParams Reading Reply Request Role ToolCall ToolSpec Usage merged",
+        messages="""
+            Message MessageView ModelParams Reading Reply Request Role ToolCall ToolSpec Usage bounded merged output_bound
+        """,
         observation="ArtifactError ArtifactStore show",
         run="""
-            Approval Attempt Budget BudgetReading Call CallRecord Chat ContextLimits Decision FORMAT_VERSION
+            Approval Attempt DEFAULT_MAX_COST_USD Budget BudgetReading Call CallRecord Chat ContextLimits Decision FORMAT_VERSION
             Fault GUARD_OK Guard GuardVerdict Language Mark OUTCOMES Outcome Policy PolicyMode Price Protocol
             Run RunEnd RunHead STOP_REASONS Step StepMarks StopReason ToolFault
         """,

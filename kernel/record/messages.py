@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal, overload
 
+import msgspec
 from msgspec import Struct
 
 Role = Literal["system", "user", "assistant", "tool"]
@@ -74,6 +75,27 @@ class ModelParams(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=Tru
     max_output_tokens: int | None = None
     stop: tuple[str, ...] = ()
     extra: dict[str, Any] = {}
+
+
+OUTPUT_FIELDS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
+"""By what names in `extra` servers are told the bound on a reply."""
+
+
+def output_bound(params: ModelParams) -> int | None:
+    """The bound on one reply that the parameters hold, whatever its name; the smallest of several."""
+    values = [params.max_output_tokens, *(params.extra.get(name) for name in OUTPUT_FIELDS)]
+    return min((value for value in values if type(value) is int), default=None)
+
+
+def bounded(params: ModelParams, limit: int | None) -> ModelParams:
+    """The parameters with a bound on one reply of at most `limit`, under the name it has there already."""
+    if limit is None:
+        return params
+    capped = {name: min(value, limit) for name in OUTPUT_FIELDS if type(value := params.extra.get(name)) is int}
+    own = params.max_output_tokens
+    if own is not None or not capped:
+        own = limit if own is None else min(own, limit)
+    return msgspec.structs.replace(params, max_output_tokens=own, extra={**params.extra, **capped})
 
 
 def merged(params: ModelParams, defaults: ModelParams) -> ModelParams:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Literal, get_args
 
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
 from kernel.record.messages import Message, ModelParams, Reply, ToolSpec, Usage
 
@@ -46,24 +46,29 @@ Language = Literal["en", "zh"]
 PolicyMode = Literal["read_only", "dry_run", "allowlist", "full"]
 
 
+DEFAULT_MAX_COST_USD = 10.0
+
+
 class Budget(Struct, frozen=True, kw_only=True, gc=False):
-    """What a run may use. `None` means no limit.
+    """What a run may use. Every hard limit is on, with a value that long runs survive; `None` switches it off.
 
     Args:
         max_steps: read–evaluate–act rounds.
         max_prompt_tokens: cumulative input tokens of all model calls.
-        max_cost_usd: cumulative cost; needs a price for the model.
+        max_total_output_tokens: cumulative output tokens of all model calls.
+        max_cost_usd: cumulative cost; needs a price for the model. Left alone it is `DEFAULT_MAX_COST_USD` where there is one.
         timeout_s: wall clock from the start of the run.
         max_errors: consecutive steps with a fault or a failed tool before the run stops.
-        max_output_tokens: bound on one reply, sent to the model.
+        max_output_tokens: bound on one reply, sent to the model; of this and the one in the parameters the smaller.
         max_finish_refusals: how often `finish_check` may send an answer back.
         model_retries: further attempts after a model transport error.
     """
 
-    max_steps: int = 16
-    max_prompt_tokens: int | None = None
-    max_cost_usd: float | None = None
-    timeout_s: float | None = None
+    max_steps: int | None = 200
+    max_prompt_tokens: int | None = 10_000_000
+    max_total_output_tokens: int | None = 1_000_000
+    max_cost_usd: float | UnsetType | None = UNSET
+    timeout_s: float | None = 3600.0
     max_errors: int = 5
     max_output_tokens: int | None = None
     max_finish_refusals: int = 3
@@ -232,7 +237,7 @@ class CallRecord(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True
 
 class GuardVerdict(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
     """What the loop guard found in a step. `seen_step` is where the pair or cycle was first seen in the window; `cycle` names
-    the tools of a cycle in the order of its calls; `warnings` are those of this call so far, or of all calls of the cycle."""
+    the calls of a cycle in their order, each by its tool and step; `warnings` are those of this call so far, or of all calls of the cycle."""
 
     verdict: Literal["ok", "warned", "answered", "loop"] = "ok"
     rule: str = ""
@@ -273,7 +278,9 @@ class Attempt(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
 
 class Chat(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
     """One model call. The request is the first `kept` messages of the previous request plus `new`; `digest` covers all
-    of it with tools and parameters. Without a `reply`, the last of `attempts` says why (or the process died)."""
+    of it with tools and parameters. Without a `reply`, the last of `attempts` says why (or the process died).
+    `max_output_tokens` is the bound that the request was sent with where what is left of the budget made it smaller than that
+    of the parameters, and `bounded_by` the limit that did."""
 
     kept: int
     new: tuple[Message, ...]
@@ -281,6 +288,8 @@ class Chat(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
     condensed: int = 0
     reply: Reply | None = None
     attempts: tuple[Attempt, ...] = ()
+    max_output_tokens: int | None = None
+    bounded_by: str = ""
 
 
 class Step(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):

@@ -26,6 +26,7 @@ _RANGES: Mapping[type, Mapping[str, _Range]] = {
         "max_finish_refusals": (1, math.inf, "at least 1"),
         "model_retries": (0, math.inf, "at least 0"),
         "max_prompt_tokens": (1, math.inf, _NO_LIMIT),
+        "max_total_output_tokens": (1, math.inf, _NO_LIMIT),
         "max_output_tokens": (1, math.inf, _NO_LIMIT),
         "max_cost_usd": (math.ulp(0.0), math.inf, _NO_LIMIT),
         "timeout_s": (math.ulp(0.0), math.inf, _NO_LIMIT),
@@ -56,7 +57,8 @@ def checked_settings(given: Any, kind: type[S], name: str, of: str = "") -> S:
     if not isinstance(given, kind):
         raise ConfigError(f"{name}{of} is {shown(given)}, it must be a {kind.__name__}")
     try:
-        settings = msgspec.convert(msgspec.structs.asdict(given), kind)
+        fields = {name: value for name, value in msgspec.structs.asdict(given).items() if value is not msgspec.UNSET}
+        settings = msgspec.convert(fields, kind)
     except msgspec.ValidationError as error:
         raise ConfigError(f"{name}: {_mistyped(error, given, of)}") from None
     ranges: Mapping[str, _Range] = _RANGES[kind]

@@ -153,15 +153,17 @@ class RequestDigest:
         fixed = canonical_json([sent, [_seen(tool) for tool in offered_tools(head)]])
         self._fixed = hashlib.blake2b(fixed.encode(), digest_size=8).digest()
 
-    def extend(self, kept: int, new: tuple[Message, ...]) -> str:
-        """Digest, in hex, of the request that keeps `kept` messages and adds `new`."""
+    def extend(self, kept: int, new: tuple[Message, ...], bound: int | None = None) -> str:
+        """Digest, in hex, of the request that keeps `kept` messages and adds `new`, with its own bound on the reply if it has
+        one."""
         chain = self._chain
         del chain[kept + 1 :]
         last = chain[-1]
         for message in new:
             last = hashlib.blake2b(last + _encode_message(message), digest_size=8).digest()
             chain.append(last)
-        return hashlib.blake2b(last + self._fixed, digest_size=8).hexdigest()
+        fixed = self._fixed if bound is None else self._fixed + str(bound).encode()
+        return hashlib.blake2b(last + fixed, digest_size=8).hexdigest()
 
 
 _FLOATS = ("temperature", "top_p")

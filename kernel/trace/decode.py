@@ -317,6 +317,8 @@ def _decode_chat(read: Reader, span: Span, head: RunHead, previous: Step | None)
         new=stored,
         digest=read.text(sc.DIGEST),
         condensed=read.value(sc.CONDENSED, int) or 0,
+        max_output_tokens=read.value(sc.REQUEST_MAX_TOKENS, int),
+        bounded_by=read.text(sc.BOUNDED_BY),
     )
     read.sealed()
     name = span_name(sc.CHAT, head.params.model)

@@ -167,6 +167,8 @@ def chat_attributes(index: int, chat: Chat, head: RunHead, previous: Step | None
         out[sc.DIGEST] = chat.digest
     if chat.condensed:
         out[sc.CONDENSED] = chat.condensed
+    if chat.max_output_tokens is not None:
+        out[sc.REQUEST_MAX_TOKENS], out[sc.BOUNDED_BY] = chat.max_output_tokens, chat.bounded_by
     return out
 
 

@@ -161,7 +161,7 @@ class Recorder:
         assert head is not None and digest is not None
         if not self._clean or self._previous is None or (chat.condensed and self._scrubber.touched):
             chat = self._scrubber.chat(chat)
-        chat = msgspec.structs.replace(chat, digest=digest.extend(chat.kept, chat.new))
+        chat = msgspec.structs.replace(chat, digest=digest.extend(chat.kept, chat.new, chat.max_output_tokens))
         attributes = chat_attributes(step, chat, head, self._previous)
         name = span_name(sc.CHAT, head.params.model)
         self._attempts = ()

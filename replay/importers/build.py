@@ -40,7 +40,14 @@ from replay.play import Digests, RecordedRun, RecordedTranscript, Recording, pla
 
 _UNLIMITED = 1_000_000_000
 OPEN_ENDED = Budget(
-    max_steps=_UNLIMITED, max_errors=_UNLIMITED, max_finish_refusals=_UNLIMITED, model_retries=_UNLIMITED
+    max_steps=None,
+    max_prompt_tokens=None,
+    max_total_output_tokens=None,
+    max_cost_usd=None,
+    timeout_s=None,
+    max_errors=_UNLIMITED,
+    max_finish_refusals=_UNLIMITED,
+    model_retries=_UNLIMITED,
 )
 """Limits of an imported run: the source's own have already had their say."""
 

@@ -205,6 +205,8 @@ def _messages(one: Chat, other: Chat) -> Iterator[tuple[str, Any, Any]]:
         return
     if one.condensed != other.condensed:
         yield "/condensed", one.condensed, other.condensed
+    if one.max_output_tokens != other.max_output_tokens:
+        yield "/params/max_output_tokens", one.max_output_tokens, other.max_output_tokens
     for index in range(max(len(one.new), len(other.new))):
         left = one.new[index] if index < len(one.new) else None
         right = other.new[index] if index < len(other.new) else None
@@ -219,6 +221,8 @@ def _messages(one: Chat, other: Chat) -> Iterator[tuple[str, Any, Any]]:
 
 def _message_cause(path: str, chat: Chat, now: Chat) -> str:
     parts = path.split("/")
+    if parts[1] == "params":
+        return "budget"
     if len(parts) > 2 and parts[1] == "messages" and parts[2].isdigit():
         position = int(parts[2]) - chat.kept
         if any(0 <= position < len(one.new) and one.new[position].role == "system" for one in (chat, now)):

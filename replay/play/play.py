@@ -270,7 +270,7 @@ class Digests(NullTracer):
 
     def chat_started(self, step: int, chat: Chat) -> str:
         assert self._digest is not None
-        digest = self._digest.extend(chat.kept, chat.new)
+        digest = self._digest.extend(chat.kept, chat.new, chat.max_output_tokens)
         self.chat = msgspec.structs.replace(chat, digest=digest)
         return digest
 

@@ -132,9 +132,9 @@ def test_B003_a_stop_names_the_calls_of_its_cycle_and_what_allows_them() -> None
     tools.register(name="right")(lambda: "wall")
     result = play([act("left"), act("right")] * 9, tools).result
     assert result.stop_reason == "loop_detected"
-    assert "a cycle of 2 calls (right → left) since step" in result.run.end.detail  # type: ignore[union-attr]
+    assert "a cycle of 2 calls (right (step 4) → left (step 5)) since step" in result.run.end.detail  # type: ignore[union-attr]
     assert "repeats=N" in result.run.end.detail  # type: ignore[union-attr]
-    assert "actions (left → right) repeat" in (result.steps[3].feedback or "")
+    assert "actions (left (step 3) → right (step 4)) repeat" in (result.steps[3].feedback or "")
 
 
 def test_B003_a_volatile_tool_that_never_changes_is_still_a_loop() -> None:
