@@ -65,7 +65,7 @@ class Budget(Struct, frozen=True, kw_only=True, gc=False):
     """
 
     max_steps: int | None = 200
-    max_prompt_tokens: int | None = 10_000_000
+    max_prompt_tokens: int | None = 50_000_000
     max_total_output_tokens: int | None = 1_000_000
     max_cost_usd: float | UnsetType | None = UNSET
     timeout_s: float | None = 3600.0
