@@ -8,7 +8,8 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Generator, Mapping, Sequence
+from types import CoroutineType
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 from msgspec import Struct
@@ -42,7 +43,7 @@ class Model(Protocol):
     async def complete(self, request: Request) -> Reply: ...
 
 
-class Invocation(Struct, frozen=True, kw_only=True):
+class Invocation(Struct, frozen=True, kw_only=True, gc=False):
     """What came of handing a call to its tool: `result` is a JSON value, `served_by` names who answered instead."""
 
     outcome: Outcome
@@ -103,6 +104,32 @@ class Ids(Protocol):
 _DECIDING = ("run", "step_end", "attempt")
 
 
+class _Begun:
+    """A coroutine that has taken its first step and goes on when it is awaited."""
+
+    __slots__ = ("_awaited", "_coroutine")
+
+    def __init__(self, coroutine: CoroutineType[Any, Any, Any], awaited: Any) -> None:
+        self._coroutine, self._awaited = coroutine, awaited
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        coroutine, awaited = self._coroutine, self._awaited
+        try:
+            while True:
+                try:
+                    value = yield awaited
+                except GeneratorExit:
+                    raise
+                except BaseException as error:
+                    awaited = coroutine.throw(error)
+                else:
+                    awaited = coroutine.send(value)
+        except StopIteration as done:
+            return done.value
+        finally:
+            coroutine.close()
+
+
 class SystemClock:
     """The machine's clock: started at wall time, advanced by the monotonic clock, so that durations are never negative."""
 
@@ -141,6 +168,12 @@ class SystemClock:
         return result
 
     async def _timed(self, seconds: float, awaitable: Awaitable[T]) -> T:
+        if type(awaitable) is CoroutineType:  # what never waits needs no timer
+            try:
+                awaitable = _Begun(awaitable, awaitable.send(None))
+            except StopIteration as done:
+                result: T = done.value
+                return result
         try:
             async with asyncio.timeout(self.rest(seconds)) as scope:
                 return await awaitable

@@ -137,9 +137,11 @@ class Dispatcher:
             return refused
         if (answered := self._repeat(call, tool)) is not None:
             return answered
-        approval, refused = await self._approval(call, tool, step, position, estimated_cost, left_s)
-        if refused is not None:
-            return refused
+        approval = None
+        if tool.spec.side_effect or estimated_cost is not None:
+            approval, refused = await self._approval(call, tool, step, position, estimated_cost, left_s)
+            if refused is not None:
+                return refused
         return await self._run(call, tool, step, position, approval, left_s)
 
     # ---- the stages
@@ -255,7 +257,7 @@ class Dispatcher:
             done = self._read_range(call, step, position)
         else:
             done = await self._port.invoke(tool, call, step=step, position=position, key=key, left_s=left_s)
-        shown = self._explain(call, tool, done, left_s)
+        shown = None if done.outcome == "ok" else self._explain(call, tool, done, left_s)
         return CallRecord(
             call=call,
             outcome=done.outcome,

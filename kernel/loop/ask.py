@@ -40,7 +40,7 @@ _INF = float("inf")
 
 async def ask(loop: Loop, step: int, prompt: Prompt) -> tuple[Chat, tuple[StopReason, str] | None]:
     """Get a reply. Without one, the second value says why the run must stop."""
-    bound = output_bound(prompt.request.params)
+    bound = output_bound(prompt.request.params) if prompt.bounded_by else loop.bound
     chat = Chat(
         kept=prompt.request.kept,
         new=prompt.new,
@@ -71,9 +71,7 @@ async def _attempted(
     reply: Reply | None = None
     stop: tuple[StopReason, str] | None = None
     while reply is None and stop is None:
-        elapsed_ns = attempts[-1].elapsed_ns if attempts else loop.elapsed_ns()
-        waited_s = (attempts[-1].wait_s or 0.0) if attempts else 0.0
-        left_s = _left(loop, elapsed_ns, waited_s)
+        left_s = _left(loop, attempts[-1].elapsed_ns, attempts[-1].wait_s or 0.0) if attempts else loop.left_s()
         token = loop.tracer.enter(step, None)
         try:
             reply = clean(await loop.seams.clock.within(left_s, loop.seams.model.complete(prompt.request)))
@@ -150,14 +148,33 @@ def _is_usual(reply: Any) -> bool:
     """Whether a reply surely needs no cleaning: ASCII text alone. Says nothing of any other."""
     return (
         type(reply) is Reply
-        and reply.tool_calls == ()
         and reply.reasoning is None
         and reply.refusal is None
-        and all(type(t) is str and t.isascii() for t in (reply.text, reply.finish_reason or "", reply.model or ""))
-        and (reply.response_id is None or (type(reply.response_id) is str and reply.response_id.isascii()))
-        and type(reply.usage) is Usage
-        and all(n is None or (type(n) is int and n >= 0) for n in msgspec.structs.astuple(reply.usage)[:-1])
+        and (reply.tool_calls == () or _are_usual(reply.tool_calls))
+        and type(text := reply.text) is str
+        and text.isascii()
+        and ((reason := reply.finish_reason) is None or (type(reason) is str and reason.isascii()))
+        and ((model := reply.model) is None or (type(model) is str and model.isascii()))
+        and ((name := reply.response_id) is None or (type(name) is str and name.isascii()))
+        and type(usage := reply.usage) is Usage
+        and ((count := usage.input_tokens) is None or (type(count) is int and count >= 0))
+        and ((count := usage.output_tokens) is None or (type(count) is int and count >= 0))
+        and ((count := usage.cache_read_tokens) is None or (type(count) is int and count >= 0))
+        and ((count := usage.cache_write_tokens) is None or (type(count) is int and count >= 0))
+        and ((count := usage.reasoning_tokens) is None or (type(count) is int and count >= 0))
     )
+
+
+def _are_usual(calls: Any) -> bool:
+    if type(calls) is not tuple:
+        return False
+    for call in calls:
+        if type(call) is not ToolCall:
+            return False
+        for text in (call.name, call.arguments, call.id):
+            if type(text) is not str or not text.isascii():
+                return False
+    return True
 
 
 def _calls(reply: Reply) -> tuple[ToolCall, ...] | list[ToolCall]:

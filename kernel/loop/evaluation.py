@@ -162,20 +162,23 @@ def _read_call(call: ToolCall, rules: Rules) -> Call:
         alone = Fault(rule="finish-not-alone", message=rules.texts.say("fault.finish_alone"))
         return Call(name=call.name, id=call.id, raw=valid_text(call.arguments), fault=alone)
     args: Any = None
-    repaired, fault = False, None
+    repaired, fault, compact = False, None, ""
     with suppress(ValueError):
         args = parse_json(call.arguments)
     if not isinstance(args, dict):
         args, repaired, fault = parse_arguments(call.arguments)
-    elif call.arguments.count(":") != compact_json(args).count(":") or "\\u" in call.arguments:
+    elif (compact := compact_json(args)) == call.arguments and "\\u" not in compact:
+        return checked(call.name, args, rules, id=call.id, raw=None, repaired=False)
+    elif call.arguments.count(":") != compact.count(":") or "\\u" in call.arguments:
         args, repaired, fault = parse_arguments(call.arguments)  # a key may have been given twice
+        compact = ""
     if fault is not None or args is None:
         message = _said(fault, rules) if fault is not None else ""
         position = fault.position if fault is not None else -1
         found = Fault(rule=fault.rule if fault is not None else "not-an-object", message=message, position=position)
         return Call(name=call.name, id=call.id, raw=valid_text(call.arguments), fault=found)
     args = _clean(args, call.arguments)
-    raw = call.arguments if call.arguments != compact_json(args) else None
+    raw = call.arguments if call.arguments != (compact or compact_json(args)) else None
     return checked(call.name, args, rules, id=call.id, raw=raw, repaired=repaired)
 
 
@@ -184,6 +187,8 @@ def checked(name: str, args: dict[str, Any], rules: Rules, *, id: str, raw: str 
     tool = rules.tools.get(name)
     if tool is None:
         return Call(name=name, args=args, id=id, raw=raw, repaired=repaired)
+    if not repaired and tool.schema.is_complete(args):
+        return Call(name=name, args=args, id=id, raw=raw)
     result = tool.schema.check(args, guess=not tool.spec.side_effect)
     fault = None
     if result.violations:

@@ -27,7 +27,7 @@ _COMPARED_CHARS = 1000
 Pair = tuple[str, str]
 
 
-class Seen(Struct, frozen=True):
+class Seen(Struct, frozen=True, gc=False):
     """A call of the last steps and what it gave. `epoch` counts the side effects before it."""
 
     step: int
@@ -102,9 +102,9 @@ class LoopGuard:
             return self._warned("answered", "repeat", name, [(last.call, last.result)])
         self._answered = None
         pair = key, result
-        earlier = self._earlier(key, result)
+        earlier, changed = self._earlier(key, result)
         if earlier is None:
-            self._progress(pair, record)
+            self._progress(pair, record, changed)
         self._window.append(Seen(step, key, result, record, self._epoch))
         if earlier is None or self._is_allowed(pair, name):
             return None, False
@@ -146,14 +146,14 @@ class LoopGuard:
         equal = (seen for seen in self._window if (seen.call, seen.result) == pair)
         return next(seen.step for seen in equal if seen.epoch == self._epoch)
 
-    def _progress(self, pair: Pair, record: CallRecord) -> None:
+    def _progress(self, pair: Pair, record: CallRecord, changed: bool) -> None:
         """A new pair: nothing is held against its call any more, and after a side effect against none."""
-        if any(seen.call == pair[0] and seen.epoch == self._epoch for seen in self._window):
+        if changed:
             self._changing.add(pair[0])
-        self._streak.clear()
-        stale = [one for one in self._warnings if one[0] == pair[0]]
-        for one in stale:
-            del self._warnings[one]
+        if self._warnings:
+            self._streak.clear()
+            for stale in [one for one in self._warnings if one[0] == pair[0]]:
+                del self._warnings[stale]
         self._repeated.pop(pair, None)
         if has_effect(record):
             self._epoch += 1
@@ -167,13 +167,17 @@ class LoopGuard:
         self._repeated[pair] = used + 1
         return True
 
-    def _earlier(self, key: str, result: str) -> Seen | None:
-        """The newest equal pair in the window."""
-        similarity = self._settings.similarity
+    def _earlier(self, key: str, result: str) -> tuple[Seen | None, bool]:
+        """The newest equal pair in the window; and whether the same call gave something else since the last side effect."""
+        similarity, changed = self._settings.similarity, False
         for seen in reversed(self._window):
-            if seen.result == result and (seen.call == key or (similarity and _alike(seen.call, key) >= similarity)):
-                return seen
-        return None
+            if seen.call == key:
+                if seen.result == result:
+                    return seen, changed
+                changed = changed or seen.epoch == self._epoch
+            elif similarity and seen.result == result and _alike(seen.call, key) >= similarity:
+                return seen, changed
+        return None, changed
 
     def _period(self) -> int:
         """Length of the shortest run of pairs that stands twice at the end of the window, or 0."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import msgspec
 from msgspec import UNSET, Struct
@@ -33,7 +33,7 @@ def message_tokens(message: Message, count: TokenCounter) -> int:
     return total
 
 
-class Reservation(Struct, frozen=True, kw_only=True):
+class Reservation(Struct, frozen=True, kw_only=True, gc=False):
     """What a model call may use: a bound on its reply, lowered by the limit `by` where that is set; or why it is `refused`."""
 
     refused: tuple[StopReason, str] | None = None
@@ -64,34 +64,34 @@ class Spending:
         The bound is lowered to what is left. Where there is none, a reply of `FREE_REPLY_TOKENS` is taken for granted, and a
         bound is set only below that: models refuse one that is larger than they can write.
         """
-        budget = self.budget
-        most = budget.max_prompt_tokens
+        most = self.budget.max_prompt_tokens
         if most is not None and self.prompt_tokens + prompt_tokens > most:
             used = f"max_prompt_tokens={most}: {self.prompt_tokens} are used"
             return Reservation(refused=("token_budget", f"{used}, and the next request has about {prompt_tokens}"))
-        least = LEAST_REPLY_TOKENS if bound is None else min(LEAST_REPLY_TOKENS, bound)
         by = ""
-        for name, reason, left in self._left_for_reply(prompt_tokens):
-            if left < least:
-                detail = f"{name}: what is left pays for no reply to the next request of about {prompt_tokens} tokens"
-                return Reservation(refused=(reason, detail))
-            if left < (FREE_REPLY_TOKENS if bound is None else bound):
-                bound, by = left, name
-        return Reservation(bound=bound, by=by)
+        wanted = FREE_REPLY_TOKENS if bound is None else bound
+        least = min(LEAST_REPLY_TOKENS, wanted)
+        total = self.budget.max_total_output_tokens
+        if total is not None and total - self.output_tokens < wanted:
+            wanted, by = total - self.output_tokens, f"max_total_output_tokens={total}"
+        if (left := self._left_usd()) is not None:
+            left -= self._cost(prompt_tokens, 0, 0, 0)
+            if left < self._cost(0, wanted, 0, 0):
+                wanted, by = self._payable(left, least), f"max_cost_usd={self.max_cost_usd:g}"
+        if not by:
+            return Reservation(bound=bound)
+        if wanted >= least:
+            return Reservation(bound=wanted, by=by)
+        detail = f"{by}: what is left pays for no reply to the next request of about {prompt_tokens} tokens"
+        return Reservation(refused=("cost_budget" if by.startswith("max_cost") else "token_budget", detail))
 
-    def _left_for_reply(self, prompt_tokens: int) -> Iterator[tuple[str, StopReason, int]]:
-        """How many tokens of a reply each limit still allows."""
-        total, price = self.budget.max_total_output_tokens, self.price
-        if total is not None:
-            yield f"max_total_output_tokens={total}", "token_budget", total - self.output_tokens
-        left = self._left_usd()
-        if left is not None and price is not None:
-            left -= self._cost(Usage(input_tokens=prompt_tokens, output_tokens=0))
-            name = f"max_cost_usd={self.max_cost_usd:g}"
-            if left < 0:
-                yield name, "cost_budget", -1
-            elif price.output_usd:
-                yield name, "cost_budget", int(left / price.output_usd * 1_000_000 + _ROUNDING)
+    def _payable(self, usd: float, least: int) -> int:
+        """How many tokens of a reply the money pays for."""
+        price = self.price
+        assert price is not None
+        if usd < 0:
+            return least - 1
+        return int(usd / price.output_usd * 1_000_000 + _ROUNDING)
 
     def counted(self, reply: Reply, prompt_tokens: int) -> Reply:
         """The reply with estimates, marked as such, for what the provider did not count: the record then holds what was
@@ -123,25 +123,17 @@ class Spending:
         self.cache_write_tokens += usage.cache_write_tokens or 0
         self.reasoning_tokens += usage.reasoning_tokens or 0
         if self.cost_usd is not None:
-            self.cost_usd += self._cost(
-                Usage(
-                    input_tokens=input_tokens,
-                    output_tokens=output_tokens,
-                    cache_read_tokens=usage.cache_read_tokens,
-                    cache_write_tokens=usage.cache_write_tokens,
-                )
-            )
+            read, write = usage.cache_read_tokens or 0, usage.cache_write_tokens or 0
+            self.cost_usd += self._cost(input_tokens, output_tokens, read, write)
 
     def exceeded(self) -> tuple[StopReason, str] | None:
         """A budget that is used up by now, and which limit that is."""
-        budget = self.budget
-        for name, used in (
-            ("max_prompt_tokens", self.prompt_tokens),
-            ("max_total_output_tokens", self.output_tokens),
-        ):
-            most = getattr(budget, name)
-            if most is not None and used >= most:
-                return "token_budget", f"{name}={most} used up: {used} tokens"
+        most = self.budget.max_prompt_tokens
+        if most is not None and self.prompt_tokens >= most:
+            return "token_budget", f"max_prompt_tokens={most} used up: {self.prompt_tokens} tokens"
+        most = self.budget.max_total_output_tokens
+        if most is not None and self.output_tokens >= most:
+            return "token_budget", f"max_total_output_tokens={most} used up: {self.output_tokens} tokens"
         left = self._left_usd()
         if left is not None and left <= 0:
             return "cost_budget", f"max_cost_usd={self.max_cost_usd:g} used up: {self.cost_usd:.6g} US dollars"
@@ -181,12 +173,13 @@ class Spending:
         text = self._count(reply.text) + (self._count(reply.reasoning) if reply.reasoning else 0)
         return text + sum(self._count(c.name) + self._count(c.arguments) for c in reply.tool_calls)
 
-    def _cost(self, usage: Usage) -> float:
+    def _cost(self, input_tokens: int, output_tokens: int, read: int, write: int) -> float:
+        """US dollars of so many tokens; `read` from and `write` to a cache are part of the input."""
         price = self.price
         assert price is not None
-        read, write = usage.cache_read_tokens or 0, usage.cache_write_tokens or 0
-        plain = max((usage.input_tokens or 0) - read - write, 0)
-        read_price = price.input_usd if price.cache_read_usd is None else price.cache_read_usd
-        write_price = price.input_usd if price.cache_write_usd is None else price.cache_write_usd
-        total = plain * price.input_usd + read * read_price + write * write_price
-        return (total + (usage.output_tokens or 0) * price.output_usd) / 1_000_000
+        total = output_tokens * price.output_usd
+        if read or write:
+            total += read * (price.input_usd if price.cache_read_usd is None else price.cache_read_usd)
+            total += write * (price.input_usd if price.cache_write_usd is None else price.cache_write_usd)
+            input_tokens = max(input_tokens - read - write, 0)
+        return (total + input_tokens * price.input_usd) / 1_000_000

@@ -78,8 +78,8 @@ class Loop:
         self.texts = texts_for(head.language, head.texts)
         self.rules = Rules(protocol=head.protocol, tools=tools, texts=self.texts, require_finish=head.require_finish)
         self.spending = Spending(head.budget, head.price, count)
-        self._bound = output_bound(head.params)
-        self._bound_name = "" if self._bound is None else f"max_output_tokens={self._bound}"
+        self.bound = output_bound(head.params)
+        self._bound_name = "" if self.bound is None else f"max_output_tokens={self.bound}"
         self.guard = LoopGuard(head.guard, {tool.name: tool.repeats for tool in head.tools if tool.repeats})
         self.tracer: Tracer = tracer or NullTracer()
         self.dispatcher = Dispatcher(
@@ -154,7 +154,7 @@ class Loop:
         self._opened = index
         self.tracer.step_started(index)
         prompt = self.transcript.prompt(self.head, self.texts)
-        reserved = self.spending.reserve(prompt.estimated_tokens, self._bound)
+        reserved = self.spending.reserve(prompt.estimated_tokens, self.bound)
         if reserved.refused is not None:
             self._close(Step(index=index, budget=self._reading(index)), reserved.refused)
             return reserved.refused

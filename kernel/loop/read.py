@@ -31,7 +31,7 @@ _HEADING_TOKENS = 60
 """What the words around the lines of condensed steps may need."""
 
 
-class Prompt(Struct, frozen=True, kw_only=True):
+class Prompt(Struct, frozen=True, kw_only=True, gc=False):
     """A request with what the trace says of it, and its estimated size. `bounded_by` names the limit that made the bound on the
     reply smaller than that of the parameters."""
 

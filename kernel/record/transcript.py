@@ -70,6 +70,8 @@ def identified(calls: tuple[ToolCall, ...], step: int, taken: Container[str]) ->
 
     What is made up is none of `taken`, the ids of the conversation so far. Nearly always the very same tuple.
     """
+    if len(calls) == 1 and calls[0].id:
+        return calls
     given = [call.id for call in calls]
     own = set(given)
     if len(own) == len(given) and "" not in own:

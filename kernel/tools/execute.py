@@ -42,7 +42,7 @@ class Late(Struct, frozen=True, kw_only=True):
     text: str
 
 
-class _Place(Struct, frozen=True):
+class _Place(Struct, frozen=True, gc=False):
     tool: Tool
     step: int
     position: int
@@ -102,8 +102,9 @@ class LiveTools:
         self, tool: Tool, call: Call, *, step: int, position: int, key: str | None, left_s: float | None = None
     ) -> Invocation:
         """Run one call; raises only cancellation of the run, `KeyboardInterrupt`, and the exit of a signal's handler."""
-        ends_at = self._run_ends_at(step, left_s)
-        if ends_at is not None and ends_at <= asyncio.get_running_loop().time():
+        now = asyncio.get_running_loop().time()
+        ends_at = self._run_ends_at(step, left_s, now)
+        if ends_at is not None and ends_at <= now:
             return _timed_out(tool, "the run had no time left, so it was not run")
         try:
             args, keywords = _arguments(tool, call.args, key)
@@ -113,29 +114,31 @@ class LiveTools:
             start = self._starter(tool, args, keywords)
         except ConfigError as error:
             return _failure("error", error)
-        if tool.spec.calls_per_second and not await self._turn(tool, tool.spec.calls_per_second, ends_at):
-            return _timed_out(tool, "its turn did not come while the run had time left, so it was not run")
+        if tool.spec.calls_per_second:
+            if not await self._turn(tool, tool.spec.calls_per_second, ends_at):
+                return _timed_out(tool, "its turn did not come while the run had time left, so it was not run")
+            now = asyncio.get_running_loop().time()
         place = _Place(tool, step, position)
         if key is None or not tool.spec.side_effect:
-            return await self._run(place, start, ends_at)
+            return await self._run(place, start, ends_at, now)
         refused = None if self._booking is None else await self._booking.begin(call, key)
         if refused is not None:
             return refused
         if self._on_effect is not None:
             self._on_effect(step, position, call, key)
-        done = await self._run(place, start, ends_at)
+        done = await self._run(place, start, ends_at, asyncio.get_running_loop().time())
         unkept = None if self._booking is None else await self._booking.finish(key, done)
         if unkept is not None:
             self._note(place, "error", unkept)
         return done
 
-    def _run_ends_at(self, step: int, left_s: float | None) -> float | None:
+    def _run_ends_at(self, step: int, left_s: float | None, now: float) -> float | None:
         """The deadline of the run, which the calls of a step share: one after the other they do not get it each anew."""
         if (step, left_s) != self._step:
             self._step = (step, left_s)
             rest = getattr(self._clock, "rest", None)
             left_s = left_s if rest is None or left_s is None else rest(left_s)
-            self._step_ends_at = None if left_s is None else asyncio.get_running_loop().time() + left_s
+            self._step_ends_at = None if left_s is None else now + left_s
         return self._step_ends_at
 
     async def close(self) -> tuple[str, ...]:
@@ -210,15 +213,16 @@ class LiveTools:
 
     # ---- waiting
 
-    async def _run(self, place: _Place, start: Callable[[], Any], run_ends_at: float | None) -> Invocation:
-        now = asyncio.get_running_loop().time()
-        ends_at = None if place.tool.spec.timeout_s is None else now + place.tool.spec.timeout_s
-        if run_ends_at is not None and (ends_at is None or run_ends_at < ends_at):
-            ends_at = run_ends_at
+    async def _run(self, place: _Place, start: Callable[[], Any], run_ends_at: float | None, now: float) -> Invocation:
         try:
             started = start()
         except RuntimeError as error:  # the system gives no more threads
             return _failure("error", error)
+        if type(started) is Invocation:  # it never waited
+            return started
+        ends_at = None if place.tool.spec.timeout_s is None else now + place.tool.spec.timeout_s
+        if run_ends_at is not None and (ends_at is None or run_ends_at < ends_at):
+            ends_at = run_ends_at
         done = await self._outcome(place, started, ends_at)
         if isinstance(done, _Pending):
             awaitable = done.awaitable

@@ -96,6 +96,10 @@ class ArgumentSchema:
             sane, refused = _sanitised(args)
             return not refused and bool(self._validator.is_valid(sane))
 
+    def is_complete(self, args: Any) -> bool:
+        """Whether `args` fit as they are and surely lack no default. Says nothing of any other. Never raises."""
+        return not self._has_defaults and self.is_valid(args)
+
     def check(self, args: Any, *, guess: bool = True) -> Checked:
         """Fill in defaults, coerce where the schema demands it, and list what still does not fit. Never raises.
 
