@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from kernel.loop.guard import LoopGuard
 from kernel.record.run import Call, CallRecord, Guard, GuardVerdict, ToolFault
@@ -175,16 +175,17 @@ def test_one_warning_can_be_enough() -> None:
 @given(
     st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 3)), max_size=40), st.integers(1, 9), st.integers(1, 4)
 )
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_new_results_never_warn_and_a_run_without_any_always_stops(
     pairs: list[tuple[str, int]], window: int, most: int
 ) -> None:
-    settings = Guard(window=window, max_warnings=most)
+    limits = Guard(window=window, max_warnings=most)
     fresh = [record(f"volatile_{name}", place, n=n) for place, (name, n) in enumerate(pairs)]
-    assert words(judge(fresh, settings)) == ["ok"] * len(pairs)
+    assert words(judge(fresh, limits)) == ["ok"] * len(pairs)
     if pairs:
         name, n = pairs[0]
         stuck = [record(f"volatile_{name}", "same", n=n)] * (most + 1)
-        assert words(judge(stuck, settings))[-1] == "loop"
+        assert words(judge(stuck, limits))[-1] == "loop"
 
 
 # ---- real trajectories

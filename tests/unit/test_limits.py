@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from kernel.loop.limits import Reservation, Spending, estimate_tokens, message_tokens
 from kernel.record.messages import Message, ModelParams, Reply, ToolCall, Usage, bounded, output_bound
@@ -26,6 +26,7 @@ def test_calls_in_a_message_count() -> None:
     assert message_tokens(calling, estimate_tokens) > message_tokens(plain, estimate_tokens) >= 2
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.lists(st.tuples(st.integers(1, 300), st.none() | st.integers(0, 300), st.integers(0, 50)), max_size=30),
     st.integers(1, 2000),
@@ -43,6 +44,7 @@ def test_spent_never_passes_the_budget_by_more_than_one_call(
         assert spending.prompt_tokens == before + (estimate if reported is None else reported)
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.lists(st.tuples(st.integers(1, 300), st.integers(0, 400)), max_size=60),
     st.sampled_from([1e-6, 1e-5, 0.0004, 0.004, 0.0123]),
@@ -117,6 +119,7 @@ def test_a_bound_holds_under_whatever_name_it_is_sent(
     assert output_bound(sent) is None or limit is None or (output_bound(sent) or 0) <= limit
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.integers(0, 9000), st.none() | st.integers(0, 9000), st.text(max_size=40))
 def test_what_is_estimated_is_the_same_whether_it_is_read_from_the_reply_or_counted(
     prompt: int, reported: int | None, text: str
