@@ -38,6 +38,7 @@ class Recording:
             target=path_of(dialect, self.stream),
             body=body,
             at_ns=self.tick(),
+            version="/v1" if UPSTREAMS[dialect] == "openai" else "",
         )
         self.scribe.asked(self.numbers, asked)
         return self.numbers, asked

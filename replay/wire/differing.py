@@ -65,10 +65,11 @@ _ORDER = ("prompt", "tool schema", "model", "parameters", "task", "tool result",
 def _rank(difference: Difference, asked: Asked) -> tuple[int, int, str]:
     """What is settled before the conversation comes first; within the conversation, what was said first."""
     order = _ORDER.index(difference.cause) if difference.cause in _ORDER else len(_ORDER)
-    return (min(order, _ORDER.index("task")), _place(difference.path), "")
+    return (min(order, _ORDER.index("task")), place_of(difference.path), "")
 
 
-def _place(path: str) -> int:
+def place_of(path: str) -> int:
+    """Which item of a history a path is in."""
     parts = path.split("/")
     return int(parts[2]) if len(parts) > 2 and parts[2].isdecimal() else 0
 

@@ -19,7 +19,8 @@ End = Literal["complete", "cut", "aborted", "unreachable", "open"]
 
 class Asked(Struct, frozen=True, kw_only=True):
     """A request. `target` is path and query behind the upstream's own base; `body` is JSON where the bytes are, else
-    None and `raw` holds them. `headers` are those that are kept, names in lower case."""
+    None and `raw` holds them. `headers` are those that are kept, names in lower case. `version` is the part of `target` that
+    the program was told as part of the address."""
 
     upstream: str
     method: str
@@ -28,6 +29,7 @@ class Asked(Struct, frozen=True, kw_only=True):
     body: Any = None
     raw: bytes = b""
     at_ns: int = 0
+    version: str = ""
 
     @property
     def path(self) -> str:

@@ -100,6 +100,7 @@ class Gateway:
                 body=raw,
                 encoding=request.headers.get("Content-Encoding", ""),
                 at_ns=started,
+                version=self._upstreams[name].version,
             )
         )
         try:

@@ -16,7 +16,7 @@ from kernel.masking import Masker
 from kernel.record import Message, Reply, digest
 from replay.play import ABSENT, DRIFT, Divergence
 from replay.wire.dialects import Question, question_of, reply_of
-from replay.wire.differing import Difference, compared, nearness, summary
+from replay.wire.differing import Difference, compared, nearness, place_of, summary
 from replay.wire.exchange import Asked, Exchange
 from replay.wire.lineage import Lineage, Place
 from replay.wire.stored import Book
@@ -110,7 +110,7 @@ class Player:
         if exact is not None:
             return self._serve(exact, asked, place)
         candidates, at = self._candidates(asked, place)
-        differing = compared(candidates[0].asked, asked, self.varying) if candidates else []
+        differing = self._differing(candidates[0], asked) if candidates else []
         if self.drift and len(candidates) == 1 and differing:
             self._note(differing, candidates[0])
             self._drifted += 1
@@ -193,6 +193,19 @@ class Player:
                 return fitting
             candidates = fitting or candidates
         return sorted(candidates, key=lambda e: nearness(self._places[e.number].messages, place.messages), reverse=True)
+
+    def _differing(self, exchange: Exchange, asked: Asked) -> list[Difference]:
+        """The differences to a recorded request. What a program says right after a reply with calls is their results, also
+        where it says so as a user."""
+        differing = compared(exchange.asked, asked, self.varying)
+        place = self._places.get(exchange.number)
+        reply = self._replies.get(place.parent) if place is not None and place.parent is not None else None
+        if place is None or reply is None or not reply.tool_calls:
+            return differing
+        return [
+            d._replace(cause="tool result") if d.cause == "task" and place_of(d.path) >= place.said_at else d
+            for d in differing
+        ]
 
     def _note(self, differing: list[Difference], exchange: Exchange) -> None:
         leading = not any(not found.divergence.downstream for found in self._found)

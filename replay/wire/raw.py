@@ -20,6 +20,7 @@ class RawAsked(Struct, frozen=True, kw_only=True, tag="asked"):
     body: bytes
     encoding: str
     at_ns: int
+    version: str = ""
 
 
 class RawAnswer(Struct, frozen=True, kw_only=True, tag="answered"):
@@ -81,6 +82,7 @@ def _asked(raw: RawAsked) -> Asked:
         body=body,
         raw=rest,
         at_ns=raw.at_ns,
+        version=raw.version,
     )
 
 

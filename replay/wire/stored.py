@@ -29,6 +29,8 @@ class Base(Struct, frozen=True, kw_only=True):
 def asked_attributes(number: int, asked: Asked, base: Base | None) -> dict[str, Any]:
     """Attributes of an exchange's span at its start."""
     told: dict[str, Any] = {"upstream": asked.upstream, "method": asked.method, "target": asked.target}
+    if asked.version:
+        told["version"] = asked.version
     if asked.headers:
         told["headers"] = asked.headers
     if asked.raw:
@@ -104,19 +106,9 @@ class Book(Struct, frozen=True, kw_only=True):
 
 
 def book_upstreams(book: Book) -> dict[str, Upstream]:
-    """The upstreams that a recording's program asked, as far as a client needs to know them: whether `/v1` is part of the
-    address that it is told."""
-    targets: dict[str, list[str]] = {}
-    for exchange in book.exchanges:
-        targets.setdefault(exchange.asked.upstream, []).append(exchange.asked.target)
-    return {
-        name: Upstream(name=name, base="", version="/v1" if name != "anthropic" and _versioned(asked) else "")
-        for name, asked in targets.items()
-    }
-
-
-def _versioned(targets: Sequence[str]) -> bool:
-    return all(target.startswith("/v1/") for target in targets)
+    """The upstreams that a recording's program asked, with the part of their addresses that the program was told."""
+    asked = {exchange.asked.upstream: exchange.asked for exchange in reversed(book.exchanges)}
+    return {name: Upstream(name=name, base="", version=one.version) for name, one in asked.items()}
 
 
 def load_book(path: Path | str, trace_id: str | None = None) -> Book:
@@ -192,20 +184,28 @@ def _placed(exchange: Exchange, span: Span, spans: Mapping[str, Span], turns: Ma
 def _exchange(span: Span, read: Reader, bodies: dict[int, Any]) -> Exchange:
     number = _number(span)
     told: dict[str, Any] = read.json(sc.WIRE_REQUEST, None, {}, _object)
-    body = _unfolded(told, number, bodies, read)
-    bodies[number] = body
-    asked = Asked(
-        upstream=str(told.get("upstream", "")),
-        method=str(told.get("method", "")),
-        target=str(told.get("target", "")),
-        headers={str(k): str(v) for k, v in dict(told.get("headers") or {}).items()},
-        body=body,
-        raw=bytes_of(told["raw"]) if "raw" in told else b"",
-        at_ns=span.start_ns,
-    )
+    body = bodies[number] = _unfolded(told, number, bodies, read)
+    try:
+        asked = _asked(told, body, span.start_ns)
+    except (ValueError, TypeError, AttributeError) as error:
+        read.problem("unreadable", sc.WIRE_REQUEST, f"cannot be read: {error}")
+        asked = Asked(upstream="", method="", target="")
     if span.end_ns is None or sc.WIRE_ANSWER not in span.attributes:
         return Exchange(number=number, asked=asked)
     return Exchange(number=number, asked=asked, answer=read.json(sc.WIRE_ANSWER, None, Answer(), _answer))
+
+
+def _asked(told: dict[str, Any], body: Any, at_ns: int) -> Asked:
+    return Asked(
+        upstream=str(told.get("upstream", "")),
+        method=str(told.get("method", "")),
+        target=str(told.get("target", "")),
+        headers={str(name): str(value) for name, value in (told.get("headers") or {}).items()},
+        body=body,
+        raw=bytes_of(told["raw"]) if "raw" in told else b"",
+        at_ns=at_ns,
+        version=str(told.get("version", "")),
+    )
 
 
 def _object(value: Any) -> dict[str, Any]:
@@ -224,14 +224,16 @@ def _unfolded(told: dict[str, Any], number: int, bodies: Mapping[int, Any], read
     body = told.get("body")
     if "like" not in told:
         return body
-    base = bodies.get(told["like"])
+    like, kept, same = told["like"], told.get("kept", 0), told.get("same", [])
+    base = bodies.get(like) if isinstance(like, int) else None
     dialect = dialect_of(str(told.get("method")), str(told.get("target")).partition("?")[0])
-    if not isinstance(base, dict) or dialect is None or not isinstance(body, dict):
-        read.problem(
-            "missing", sc.WIRE_REQUEST, f"exchange {number} repeats exchange {told['like']}, which is not here"
-        )
+    if not isinstance(base, dict) or dialect is None or not isinstance(body, dict) or not isinstance(same, list):
+        message = f"exchange {number} repeats exchange {like}, which is not here"
+        read.problem("missing", sc.WIRE_REQUEST, message)
         return body
-    whole = {name: base[name] for name in told.get("same", ()) if name in base} | body
-    if kept := told.get("kept"):
-        whole[dialect.history] = [*list(base.get(dialect.history) or ())[:kept], *list(body.get(dialect.history) or ())]
+    whole = {name: base[name] for name in same if isinstance(name, str) and name in base} | body
+    if isinstance(kept, int) and kept:
+        parts = [one.get(dialect.history) for one in (base, body)]
+        before, new = (part if isinstance(part, list) else [] for part in parts)
+        whole[dialect.history] = [*before[:kept], *new]
     return whole

@@ -81,7 +81,10 @@ def test_a_framework_replays_the_same_and_its_changes_are_named(name: str, provi
         status, out, _ = run(tmp_path, "r.trace.json", "--format", "json", "--", *program, **change)
         [document] = json.loads(out)["traces"]
         first = document["divergences"][0]
-        if (status, first["exchange"], first["cause"]) != (1, exchange, cause):
+        told = (
+            {cause, "prompt"} if cause == "tool schema" and name == "smolagents_agent" else {cause}
+        )  # told in its prompt
+        if (status, first["exchange"]) != (1, exchange) or first["cause"] not in told:
             wrong.append((change, status, first))
     assert wrong == []
     assert provider.count == reached, "no replay reaches the upstream"

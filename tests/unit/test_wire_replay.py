@@ -10,8 +10,8 @@ import pytest
 from kernel.errors import TraceError
 from replay.wire.player import Account, Player
 from replay.wire.stored import load_book
-from tests.wirelab import Recording, recorded, replayed
-from tests.wireworld import DIALECTS, agent
+from tests.wirelab import Recording, Refusal, recorded, replayed, served
+from tests.wireworld import DIALECTS, agent, spoken
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
@@ -80,6 +80,28 @@ def test_a_change_is_named_at_its_place(
     assert first.divergence.cause == cause
     assert first.divergence.span_id == book.exchanges[step - 1].span_id
     assert all(found.divergence.downstream for found in account.found[1:])
+
+
+def test_a_result_that_is_told_as_a_user_message_is_a_result(tmp_path: Path) -> None:
+    """As frameworks do that put calls and results into plain text."""
+
+    def bodies(seen: str) -> list[dict[str, Any]]:
+        said = {"role": "assistant", "content": "Calling look"}
+        start = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "why?"}]
+        told = [*start, said, {"role": "user", "content": f"Observation: {seen}"}]
+        return [{"model": "m-1", "messages": start}, {"model": "m-1", "messages": told}]
+
+    recording = Recording(tmp_path / "r.trace.json")
+    for body in bodies("red"):
+        number, _ = recording.ask("chat", body)
+        recording.answer(number, "chat", spoken("chat", number, "I look.", {"q": "x", "round": number}))
+    player = Player(recording.close())
+    first, second = bodies("blue")
+    served(player, "chat", first)
+    with pytest.raises(Refusal):
+        served(player, "chat", second)
+    found = player.account().found[0]
+    assert (found.divergence.kind, found.divergence.cause, found.divergence.step) == ("result", "tool result", 1)
 
 
 def test_with_drift_a_changed_prompt_is_served_and_ends_drifted(tmp_path: Path) -> None:

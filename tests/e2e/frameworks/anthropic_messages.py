@@ -10,16 +10,14 @@ look = {
     "description": os.environ.get("DESCRIBE", "Look."),
     "input_schema": {"type": "object", "properties": {"q": {"type": "string"}, "round": {"type": "integer"}}},
 }
-more = {"temperature": 0.5} if os.environ.get("PARAMETER") else {}
 messages = [{"role": "user", "content": os.environ.get("TASK", "why?")}]
 while True:
     with client.messages.stream(
         model=os.environ.get("MODEL", "m-1"),
-        max_tokens=100,
+        max_tokens=200 if os.environ.get("PARAMETER") else 100,
         system=os.environ.get("PROMPT", "Be brief."),
         messages=messages,
         tools=[look],
-        **more,
     ) as stream:
         message = stream.get_final_message()
     messages.append({"role": "assistant", "content": [b.model_dump(exclude_none=True) for b in message.content]})
