@@ -335,7 +335,7 @@ def next_command(result: ReplayResult, options: str = "") -> str:
     if result.verdict == "not_checked":
         return f"replay check {file}"
     if result.verdict == "imported":
-        return f"replay {file} --agent MODULE:OBJECT"
+        return f"replay {file} -- COMMAND" if recording.foreign == "wire" else f"replay {file} --agent MODULE:OBJECT"
     first = result.first
     runs = [recorded.run for recorded in recording.runs]
     step = min(first.step, len(runs[first.turn - 1].steps)) if first is not None else 0

@@ -28,6 +28,7 @@ from replay.wire.gateway import Gateway
 from replay.wire.raw import Raw, Tick, deliver
 from replay.wire.scribe import Scribe
 
+_NICENESS = 10
 _ENTRY = "from replay.wire.aside import main; main()"
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -161,6 +162,8 @@ def main() -> None:
     """The recorder's own life: open, record what comes through the pipe, close at its end."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # it ends when the gateway does
+    if hasattr(os, "nice"):
+        os.nice(_NICENESS)  # calls come first, recording them second
     setting = msgspec.json.decode(sys.argv[1], type=Setting)
     try:
         scribe = Scribe(setting.tracing(), RandomIds(), setting.name, Gateway.clock(), idle_s=setting.idle_s)

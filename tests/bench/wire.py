@@ -30,7 +30,7 @@ from tests.wireworld import spoken, streamed
 ROOT = Path(__file__).parents[2]
 BODY = {"model": "m-1", "stream": True, "messages": [{"role": "user", "content": "word " * 100}]}
 EVENTS = streamed("chat", spoken("chat", 1, "some words of an answer " * 4, None))
-ROUNDS, SECONDS, RATE, CLIENTS = 3, 4.0, 200, 32
+ROUNDS, SECONDS, RATE, CLIENTS = 3, 3.0, 200, 32
 
 
 async def upstream(request: web.Request) -> web.StreamResponse:

@@ -263,3 +263,6 @@ def test_the_usual_verbs_read_a_recording_of_the_wire(run: Run, provider: Provid
     assert "problem" not in checked.out
     assert run("diff", "r.trace.json", "r.trace.json").status == 0
     assert run("scan", "r.trace.json").status == 0
+    alone = run("r.trace.json")
+    assert (alone.status, "IMPORTED" in alone.out) == (3, True), "without the program nothing of it ran"
+    assert "replay r.trace.json -- COMMAND" in alone.out
