@@ -6,10 +6,10 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from kernel.errors import ConfigError
-from kernel.loop import Confirm, Loop, Transcript
+from kernel.loop import Confirm, FinishCheck, Loop, TokenCounter, Transcript
 from kernel.record import RunHead, check_function, check_kind
 from kernel.result import RunResult, result_of
 from kernel.seams import Clock, Ids, Model, Seams, Tools
@@ -18,8 +18,24 @@ from kernel.stores import MemoryLedger
 _log = logging.getLogger("tracefirst")
 
 if TYPE_CHECKING:
-    from kernel.agent import Agent
+    from kernel.stores import Ledger
+    from kernel.tools import Tool
     from kernel.tracing import Session
+
+
+class Speaker(Protocol):
+    """What a conversation needs of its agent."""
+
+    @property
+    def confirm(self) -> Confirm | None: ...
+    @property
+    def finish_check(self) -> FinishCheck | None: ...
+    @property
+    def count_tokens(self) -> TokenCounter: ...
+    @property
+    def ledger(self) -> Ledger | None: ...
+    def toolbox(self) -> dict[str, Tool]: ...
+    def head(self, *args: Any, **settings: Any) -> RunHead: ...
 
 
 class Conversation:
@@ -27,7 +43,7 @@ class Conversation:
 
     def __init__(
         self,
-        agent: Agent,
+        agent: Speaker,
         *,
         model: Model,
         confirm: Confirm | None,

@@ -4,14 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
 
 from replay.suite.failure import failure_in, render
 
 if TYPE_CHECKING:
-    from replay.suite.session import Suite
+    from replay.suite.case import Outcome
+    from replay.suite.settings import Settings
+
+
+class Suite(Protocol):
+    """Who collects the items, and hears what came of them."""
+
+    @property
+    def settings(self) -> Settings: ...
+    def note(self, item: pytest.Item, outcome: Outcome) -> None: ...
 
 
 class TraceFile(pytest.File):

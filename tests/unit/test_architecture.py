@@ -118,7 +118,7 @@ trace        errors record stores tools parse masking loop seams ambient version
 export       errors record model trace version
 tracing      errors record masking seams trace export ambient
 result       record masking trace; types: tracing
-conversation errors record stores tools loop seams tracing result; types: agent
+conversation errors record stores tools loop seams tracing result
 agent        errors record tools model loop seams conversation result; types: stores
 testing      model seams
 
