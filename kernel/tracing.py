@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import errno
 import logging
 import os
-import re
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -31,16 +28,16 @@ from kernel.trace import (
     Span,
     environment_resource,
     finish_span,
+    prune,
     semconv as sc,
+    trace_path,
 )
 
 DIRECTORY_VARIABLE = "TRACEFIRST_TRACES"
-_DAY_NS = 86_400 * 10**9
 _PRUNE_NS = 10 * 10**9
 _SETTINGS = frozenset({errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL})
 """What no other day and no other disk would mend."""
 _log = logging.getLogger("tracefirst")
-_UNSAFE = re.compile(r"[^A-Za-z0-9_.-]+")
 
 
 class Tracing:
@@ -56,8 +53,8 @@ class Tracing:
         sinks: further sinks.
         masker: what is masked before anything is written or sent; None masks nothing.
         fsync: make each line durable before the run goes on.
-        keep_days, keep_bytes: older traces in `directory` are removed beyond these, oldest first; None keeps all. Looked
-            at when a trace is closed, at most every ten seconds.
+        keep_days, keep_bytes: older traces that were written to `directory` are removed beyond these, oldest first; None
+            keeps all. Looked at when a trace is closed, at most every ten seconds. Other files are left alone.
         service: `service.name` of the resource. attributes: further resource attributes.
         join: become part of the caller's OpenTelemetry trace where there is one; else the run's own span only links to
             the caller's.
@@ -193,35 +190,16 @@ class Tracing:
             return self.file if name.endswith(SUFFIX) else self.file.with_name(name.removesuffix(".json") + SUFFIX)
         if self.directory is None:
             return None
-        day = dt.datetime.fromtimestamp(clock.now("run") / 1e9, dt.UTC).strftime("%Y-%m-%d")
-        name = _UNSAFE.sub("-", agent)[:60].strip("-.") or "agent"
-        path = self.directory / day / f"{name}-{trace_id}{SUFFIX}"
+        path = trace_path(self.directory, agent, trace_id, clock.now("run"))
         return path if parent is None else _another(path)  # the caller's trace may hold many runs
 
     def prune(self, now_ns: int) -> None:
-        """Remove traces beyond `keep_days` and `keep_bytes`, oldest first, and days that are empty then.
-
-        The newest trace stays, and so does a journal that was written to within the last day.
-        """
+        """Remove traces that were written to `directory` beyond `keep_days` and `keep_bytes`; see `kernel.trace.prune`."""
         if self.directory is None or (self.keep_days is None and self.keep_bytes is None):
             return
-        if self._pruned_ns is not None and 0 <= now_ns - self._pruned_ns < _PRUNE_NS:
-            return
-        self._pruned_ns = now_ns
-        found = [path for pattern in (SUFFIX, JOURNAL_SUFFIX) for path in self.directory.glob(f"*/*{pattern}")]
-        files = sorted((stat.st_mtime_ns, stat.st_size, path) for path in found if (stat := _stat(path)) is not None)
-        total = sum(size for _, size, _ in files)
-        days = set()
-        for time_ns, size, path in files[:-1]:
-            old = self.keep_days is not None and now_ns - time_ns > self.keep_days * _DAY_NS
-            live = path.name.endswith(JOURNAL_SUFFIX) and now_ns - time_ns < _DAY_NS
-            if not live and (old or (self.keep_bytes is not None and total > self.keep_bytes)):
-                path.unlink(missing_ok=True)
-                total -= size
-                days.add(path.parent)
-        for day in days:
-            with suppress(OSError):  # it holds others still
-                day.rmdir()
+        if self._pruned_ns is None or not 0 <= now_ns - self._pruned_ns < _PRUNE_NS:
+            self._pruned_ns = now_ns
+            prune(self.directory, now_ns, keep_days=self.keep_days, keep_bytes=self.keep_bytes)
 
 
 class Session:
@@ -424,13 +402,6 @@ def _exists(path: Path, found: str) -> str:
         f"{found} is the journal of a run that goes on or was killed (`replay {found}` reads it): move it away, or give "
         "another file"
     )
-
-
-def _stat(path: Path) -> os.stat_result | None:
-    try:
-        return path.stat()
-    except OSError:
-        return None
 
 
 __all__ = ["JOURNAL_SUFFIX", "SUFFIX", "Session", "Tracing", "tracing_from"]

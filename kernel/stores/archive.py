@@ -13,17 +13,19 @@ import re
 import threading
 import unicodedata
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
 
+from kernel.files import make_private
 from kernel.record import canonical_json, digest
 
 if TYPE_CHECKING:
     import sqlite3
 
 _SCHEMA_VERSION = 1
+_NO_FILE = ("", ":memory:")
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS notes (
     id INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, title TEXT NOT NULL, text TEXT NOT NULL, tags TEXT NOT NULL
@@ -109,7 +111,7 @@ class SqliteArchive:
     """Notes in one SQLite file, or in memory. Safe with threads, and with several processes that each open their own.
 
     Args:
-        path: The file, created if absent, or ":memory:".
+        path: The file, created if absent and readable by its owner only, or ":memory:". It holds the notes in clear.
         busy_timeout_s: How long an operation waits for other writers before it raises.
     Raises:
         ArchiveError: the file cannot be opened, is no archive, or was written by a newer version. Every other method
@@ -121,6 +123,11 @@ class SqliteArchive:
 
         self.path = os.fspath(path)
         self._lock = threading.Lock()
+        if self.path not in _NO_FILE:
+            with suppress(
+                OSError, ValueError
+            ):  # SQLite says what is wrong with the path, and makes its side files as private
+                make_private(self.path)
         with self._errors():
             self._connection = sqlite3.connect(
                 self.path, timeout=busy_timeout_s, isolation_level=None, check_same_thread=False

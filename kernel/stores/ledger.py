@@ -19,11 +19,12 @@ import json
 import os
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol
 
+from kernel.files import make_private
 from kernel.record import digest
 
 if TYPE_CHECKING:
@@ -150,7 +151,8 @@ class SqliteLedger:
     threads or inherited by a child. Commits use a rollback journal with `synchronous=EXTRA`: they outlive a power cut.
 
     Args:
-        path: The file; created if absent. Its folder must exist.
+        path: The file; created if absent, readable by its owner only. Its folder must exist. It holds the results of
+            side effects in clear, as a repeated call gets the first one; of arguments it holds a digest.
         busy_timeout_s: How long an operation waits for other writers before it raises.
     Raises:
         LedgerError: the file cannot be opened, is no ledger, or was written by a newer version.
@@ -159,6 +161,10 @@ class SqliteLedger:
     def __init__(self, path: str | os.PathLike[str], *, busy_timeout_s: float = 30.0) -> None:
         self.path = Path(path).absolute()
         self._busy_timeout_s = busy_timeout_s
+        with suppress(
+            OSError, ValueError
+        ):  # SQLite says what is wrong with the path, and makes its side files as private
+            make_private(self.path)
         with self._transaction(mode="rwc") as connection:
             (version,) = connection.execute("PRAGMA user_version").fetchone()
             if version > _SCHEMA_VERSION:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     )
     from kernel.trace.recorder import Recorder, Sink
     from kernel.trace.resource import environment_resource
+    from kernel.trace.retention import prune, trace_path
     from kernel.trace.scrub import Scrubber, masked_run
     from kernel.trace.span import (
         CLIENT,
@@ -59,6 +60,7 @@ else:
         """,
         recorder="Recorder Sink",
         resource="environment_resource",
+        retention="prune trace_path",
         scrub="Scrubber masked_run",
         span="""
             AttributeValue CLIENT CONSUMER ERROR Event INTERNAL Link OK PRODUCER Resource SERVER Span UNSET

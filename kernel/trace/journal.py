@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from stat import S_ISREG
 
+from kernel.files import put_new, sync_folder, write_and_put, write_whole
 from kernel.trace.otlp import (
     DOCUMENT_MARK,
     encode_document,
@@ -79,7 +80,7 @@ class Journal:
         head = _MARK + b'"version":1,"resource":%b,"scope":%b}\n' % (attributes, scope)
         self._write(head)
         if fsync:
-            _sync_folder(final.parent)
+            sync_folder(final.parent)
 
     @property
     def failure(self) -> OSError | None:
@@ -135,7 +136,7 @@ class Journal:
         if hidden is None:
             return
         try:
-            _put_new(hidden, self.path)
+            put_new(hidden, self.path)
         except OSError as error:
             self._failure, self.path = self._failure or error, hidden
 
@@ -145,7 +146,7 @@ class Journal:
             self._done[span_id] = encode_for_review(span)
         try:
             data = join_document(list(self._done.values()), self._resource)
-            _write_file(self.final, data, fsync=self._fsync, put=self._put)
+            write_and_put(self.final, data, self._put, fsync=self._fsync)
         except OSError as error:
             since = f", and the journal lacks what came after {self._failure}" if self._failure is not None else ""
             message = f"{error.strerror or error}{since}; what is there: {self.path}"
@@ -158,7 +159,7 @@ class Journal:
         if self._before is not None and _trace_file(path) == self._before:
             os.replace(temporary, path)
         else:
-            _put_new(temporary, path)
+            put_new(temporary, path)
 
 
 def _trace_file(path: Path) -> tuple[int, ...] | None:
@@ -255,47 +256,8 @@ def move_dead(journal: Path) -> Path | None:
     return aside
 
 
-def write_trace(path: Path, spans: list[Span], resource: Resource, *, fsync: bool = False) -> None:
-    """Write a trace file by way of a temporary one: the old file or the new one is there, never half of one."""
-    _write_file(path, encode_document(spans, resource), fsync=fsync, put=os.replace)
-
-
-def _put_new(temporary: Path, path: Path) -> None:
-    """Give a file its final name, where that is free. Raises `FileExistsError`: nothing is written over."""
-    try:
-        os.link(temporary, path)
-    except FileExistsError:
-        raise
-    except OSError:  # a file system without links: an empty file of ours holds the name until the real one takes it
-        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
-        os.replace(temporary, path)
-    else:
-        temporary.unlink()
-
-
-def _write_file(path: Path, data: bytes, *, fsync: bool, put: Callable[[Path, Path], None]) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with open(temporary, "wb") as file:
-            file.write(data)
-            if fsync:
-                file.flush()
-                os.fsync(file.fileno())
-        put(temporary, path)
-        if fsync:
-            _sync_folder(path.parent)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make names in a folder durable. What has no such thing, as Windows, needs no such thing."""
-    try:
-        handle = os.open(folder, os.O_RDONLY)
-    except OSError:
-        return
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+def write_trace(
+    path: Path, spans: list[Span], resource: Resource, *, replace: bool = True, fsync: bool = False
+) -> None:
+    """Write a trace file, whole or not at all. Raises `FileExistsError` where there is one, but for `replace`."""
+    write_whole(path, encode_document(spans, resource), replace=replace, fsync=fsync)

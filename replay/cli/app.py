@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from kernel.version import VERSION
-from replay.cli.options import going_on, live_side, shared, steps_option, taken_live
+from replay.cli.options import force_option, going_on, live_side, shared, steps_option, taken_live
 from replay.cli.status import USAGE
 from replay.cli.suite_verbs import SUITE_VERBS
 
@@ -87,7 +87,8 @@ def cli() -> None:
     "--otlp", metavar="URL", help="Send original and replay there (OTLP/HTTP); print the page to compare them."
 )
 @click.option("--ui", metavar="URL", help="Address of Jaeger's pages.  [default: the host of --otlp, port 16686]")
-@click.option("--output", metavar="FILE", help="Write the trace of the replay to this file.")
+@click.option("--output", metavar="FILE", help="Write the trace of the replay to this new file.")
+@force_option
 @click.option(
     "--strict-settings",
     is_flag=True,
@@ -204,6 +205,7 @@ def scan(**options: Any) -> int:
 @click.option(
     "-o", "--output", required=True, metavar="OUT", help="A file *.trace.json, or a folder for several traces."
 )
+@force_option
 @click.option("--no-mask", is_flag=True, help="Keep secrets in chat messages as they are.")
 @shared(formats=False, verbose=False)
 def import_(**options: Any) -> int:
@@ -213,6 +215,7 @@ def import_(**options: Any) -> int:
     \b
     replay import chat.json -o run.trace.json
     replay import spans.jsonl --all -o traces/
+    replay import chat.json -o run.trace.json --force
     """
     from replay.cli.importing import import_traces
 

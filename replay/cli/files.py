@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import errno
 import os
 import shutil
 import sys
@@ -15,7 +16,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from kernel.errors import TraceError
+from kernel.errors import ConfigError, TraceError
 from replay.loading import assemble, load
 from replay.play import Recording
 
@@ -119,13 +120,18 @@ def _ask_to_choose(name: str, ids: Sequence[str], trace_id: str | None) -> None:
     )
 
 
-def keep_inputs(target: str | None, names: Sequence[str]) -> None:
-    """Refuse to write over a file that is read: a recording cannot be made again. Raises `click.UsageError`."""
-    if target is None or not os.path.exists(target):
+def keep_files(target: str | None, names: Sequence[str], *, force: bool = False) -> None:
+    """Refuse, before any work, to write over a file: over one that is read always, as a recording cannot be made again,
+    over another unless `force`. Raises `click.UsageError`, or `ConfigError` for the latter."""
+    if target is None or not os.path.lexists(target):
         return
     for name in names:
-        if os.path.exists(name) and os.path.samefile(target, name):
+        if os.path.exists(name) and os.path.exists(target) and os.path.samefile(target, name):
             raise click.UsageError(f"--output {target} is the recording itself and is not written over: name another")
+    if not force or not os.path.isfile(target) or os.path.islink(target):
+        from replay.report import unwritable
+
+        raise ConfigError(unwritable(Path(target), FileExistsError(errno.EEXIST, "", target)))
 
 
 def must_be_file(path: Path, name: str) -> None:

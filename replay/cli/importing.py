@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import click
 
 from kernel.errors import ConfigError, TracefirstError
+from kernel.files import name_part
 from kernel.trace import SUFFIX
 from replay.cli import output
-from replay.cli.files import keep_inputs, message_of, must_be_file
+from replay.cli.files import keep_files, message_of, must_be_file
 from replay.cli.status import SAME, UNUSABLE
 from replay.play import Recording
 
-_UNSAFE = re.compile(r"[^A-Za-z0-9_.-]+")
 
-
-def import_traces(*, file: str, output: str, trace_id: str | None, every: bool, no_mask: bool) -> int:
+def import_traces(*, file: str, output: str, force: bool, trace_id: str | None, every: bool, no_mask: bool) -> int:
     """Read a foreign file and write each of its traces as a recording; returns the exit status."""
-    keep_inputs(output, [file])
     try:
         must_be_file(Path(file), file)
         found = _chosen(file, trace_id, every, mask=not no_mask)
@@ -28,23 +25,26 @@ def import_traces(*, file: str, output: str, trace_id: str | None, every: bool, 
     except Exception as error:  # told below, and in the exit status
         _tell(message_of(error, file) if not isinstance(error, TracefirstError) else str(error))
         return UNUSABLE
-    for recording in found:
-        path = _target(output, recording, several=len(found) > 1)
-        _save(recording, path)
+    paths = _targets(output, found)
+    for path in paths:
+        keep_files(str(path), [file], force=force)
+    for recording, path in zip(found, paths, strict=True):
+        _save(recording, path, replace=force)
         steps = sum(len(recorded.run.steps) for recorded in recording.runs)
         _say(f"{path}  {recording.agent}  {steps} {'step' if steps == 1 else 'steps'}")
-    _say(f"next  replay check {output if len(found) == 1 else output + '/'}")
+    _say(f"next  replay check {paths[0] if len(found) == 1 else f'{Path(output)}/'}")
     return SAME
 
 
-def _save(recording: Recording, path: Path) -> None:
+def _save(recording: Recording, path: Path, *, replace: bool) -> None:
     from replay.importers import save
+    from replay.report import unwritable
 
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        save(recording, path)
+        save(recording, path, replace=replace)
     except OSError as error:
-        raise ConfigError(f"{path} cannot be written: {error.strerror or error}") from None
+        raise ConfigError(unwritable(path, error)) from None
 
 
 def _chosen(file: str, trace_id: str | None, every: bool, *, mask: bool) -> list[Recording]:
@@ -66,14 +66,27 @@ def _chosen(file: str, trace_id: str | None, every: bool, *, mask: bool) -> list
     return found
 
 
+def _targets(name: str, found: list[Recording]) -> list[Path]:
+    """A file for each recording; where a file system takes two names for one, they are told apart by a number."""
+    taken: set[str] = set()
+    paths: list[Path] = []
+    for recording in found:
+        path = first = _target(name, recording, several=len(found) > 1)
+        while str(path).casefold() in taken:
+            path = first.with_name(f"{first.name.removesuffix(SUFFIX)}-{len(taken) + 1}{SUFFIX}")
+        taken.add(str(path).casefold())
+        paths.append(path)
+    return paths
+
+
 def _target(name: str, recording: Recording, *, several: bool) -> Path:
     path = Path(name)
     if not several and name.endswith(".json"):
         return path
     if several and name.endswith(".json"):
         raise click.UsageError(f"-o {name}: there are several traces; name a folder.")
-    agent = _UNSAFE.sub("-", recording.agent)[:60].strip("-.") or "agent"
-    return path / f"{agent}-{recording.trace_id or 'run'}{SUFFIX}"
+    agent = name_part(recording.agent, "agent", distinct=False)
+    return path / f"{agent}-{name_part(recording.trace_id, 'run')}{SUFFIX}"
 
 
 def _say(text: str) -> None:

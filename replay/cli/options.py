@@ -40,6 +40,11 @@ def shared(
     return add
 
 
+def force_option(function: F) -> F:
+    """`--force`: replace the file that is to be written where there is one."""
+    return click.option("--force", is_flag=True, help="Replace files that are there already.")(function)
+
+
 def steps_option(function: F) -> F:
     """`--steps`: which steps of a tree are shown."""
     return click.option(

@@ -13,7 +13,7 @@ from kernel.errors import ConfigError
 from replay.cli import output
 from replay.cli.agents import Agents, agent_for, load_agent
 from replay.cli.annotations import annotation, error_annotation
-from replay.cli.files import expand, keep_inputs, message_of, recordings
+from replay.cli.files import expand, keep_files, message_of, recordings
 from replay.cli.status import DIFFERENT, SAME, UNUSABLE, USAGE
 from replay.play import UNCHECKED, ReplayResult, Verdict, replay, rules_for
 from replay.report import Emitted, Paint, View, document, report, to_json
@@ -31,14 +31,25 @@ def replay_files(
     otlp: str | None,
     ui: str | None,
     output: str | None,
+    force: bool,
     strict_settings: bool = False,
 ) -> int:
     """Replay every recording that was asked for; returns the exit status."""
     _check_addresses(otlp, ui)
     agents = load_agent(agent) if agent is not None else None
     names = expand(files)
-    keep_inputs(output, names)
-    job = _Job(agents, form, _view(verbose, steps), otlp, ui, output, brief=len(names) > 1 or every, options=trace_id)
+    keep_files(output, names, force=force)
+    job = _Job(
+        agents,
+        form,
+        _view(verbose, steps),
+        otlp,
+        ui,
+        output,
+        force=force,
+        brief=len(names) > 1 or every,
+        options=trace_id,
+    )
     job.strict_settings = strict_settings
     for done, name in enumerate(names):
         _progress(done, len(names))
@@ -75,6 +86,7 @@ class _Job:
         ui: str | None,
         target: str | None,
         *,
+        force: bool,
         brief: bool,
         options: str | None,
     ) -> None:
@@ -84,6 +96,7 @@ class _Job:
         self._otlp = otlp
         self._ui = ui
         self._target = target
+        self._force = force
         self._brief = brief
         self._options = f" --trace {options}" if options else ""
         self._results: list[tuple[ReplayResult, Emitted | None]] = []
@@ -133,7 +146,8 @@ class _Job:
             if sum(self._counts.values()) > 1:
                 raise click.UsageError("--output takes one replay: give one file, and one of its traces.")
             path = self._target
-            emit.write(Path(path), emit.replay_spans(result), emit.resource_of(result.recording))
+            resource = emit.resource_of(result.recording)
+            emit.write(Path(path), emit.replay_spans(result), resource, replace=self._force)
         if self._otlp is not None:
             try:
                 link = emit.send_both(result, self._otlp, now_ns=time.time_ns(), ui=self._ui)

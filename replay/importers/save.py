@@ -11,10 +11,11 @@ from kernel.version import VERSION
 from replay.play import Recording
 
 
-def save(recording: Recording, path: Path) -> None:
+def save(recording: Recording, path: Path, *, replace: bool = True) -> None:
     """Write `recording` to `path`, from where `replay.play.recording.load` reads an equal one. Equal input, equal bytes.
 
     Where the source has no times, spans carry a count of events, a microsecond each from 1970 on: Jaeger needs order.
+    A file that is there gives way; without `replace` it raises `FileExistsError`.
     """
     parent: str | None = None
     spans: list[Span] = []
@@ -42,4 +43,5 @@ def save(recording: Recording, path: Path) -> None:
     for recorded in recording.runs:
         spans.extend(encode_run(recorded.run, trace_id=recording.trace_id, parent_id=parent, closed=True))
     service = {"service.name": recording.service} if recording.service else {}
-    write_trace(path, spans, Resource(attributes=service, scope_name=sc.SCOPE_NAME, scope_version=VERSION))
+    resource = Resource(attributes=service, scope_name=sc.SCOPE_NAME, scope_version=VERSION)
+    write_trace(path, spans, resource, replace=replace)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from replay.report.contrasts import contrast
     from replay.report.detail import step_detail
     from replay.report.documents import Emitted, document, to_json
-    from replay.report.emit import traces_url
+    from replay.report.emit import traces_url, unwritable
     from replay.report.literals import cut, line, literal, width_of
     from replay.report.render import Paint, View, arguments, step_lines, title
     from replay.report.reporting import MEANINGS, end_lines, heading, report, run_lines
@@ -23,7 +23,7 @@ else:
         contrasts="contrast",
         detail="step_detail",
         documents="Emitted document to_json",
-        emit="traces_url",
+        emit="traces_url unwritable",
         literals="cut line literal width_of",
         render="Paint View arguments step_lines title",
         reporting="MEANINGS end_lines heading report run_lines",

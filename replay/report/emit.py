@@ -168,13 +168,22 @@ def resource_of(recording: Recording) -> Resource:
     return Resource(attributes=attributes, scope_name=sc.SCOPE_NAME, scope_version=VERSION)
 
 
-def write(path: Path, spans: list[Span], resource: Resource) -> None:
-    """Write a trace file. Raises `ConfigError` where that is not possible."""
+def write(path: Path, spans: list[Span], resource: Resource, *, replace: bool = True) -> None:
+    """Write a trace file. Raises `ConfigError` where that is not possible, without `replace` also where one is."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_trace(path, spans, resource)
+        write_trace(path, spans, resource, replace=replace)
     except OSError as error:
-        raise ConfigError(f"{path} cannot be written: {error.strerror or error}") from None
+        raise ConfigError(unwritable(path, error)) from None
+
+
+def unwritable(path: Path, error: OSError) -> str:
+    """What to tell of a file that could not be written."""
+    if not isinstance(error, FileExistsError) or error.filename != str(path):
+        return f"{path} cannot be written: {error.strerror or error}"
+    if not path.is_file() or path.is_symlink():
+        return f"{path} is there already and is no plain file: name another"
+    return f"{path} is there already and is not written over: name another file, or replace it with --force"
 
 
 def send_both(result: ReplayResult, endpoint: str, *, now_ns: int, ui: str | None = None) -> str:

@@ -266,7 +266,7 @@ def test_original_and_replay_are_sent_and_the_page_that_compares_them_is_named(r
 def test_the_trace_of_a_replay_is_itself_a_recording_and_always_the_same(run: Command) -> None:
     assert run("run.trace.json", "--output", "copy.trace.json")[0] == 0
     first = Path("copy.trace.json").read_bytes()
-    assert run("run.trace.json", "--output", "copy.trace.json")[0] == 0
+    assert run("run.trace.json", "--output", "copy.trace.json", "--force")[0] == 0
     assert Path("copy.trace.json").read_bytes() == first
     assert run("copy.trace.json")[0] == 0
     assert run("check", "copy.trace.json")[0] == 0

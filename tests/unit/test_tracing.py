@@ -27,7 +27,7 @@ from kernel import Agent, ConfigError, Reply, ScriptedModel, ToolRegistry, Traci
 from kernel.ambient import outgoing_headers
 from kernel.export.sink import Limits, OtlpSink
 from kernel.trace import semconv as sc
-from kernel.trace.journal import JOURNAL_SUFFIX, SUFFIX, journal_of
+from kernel.trace.journal import SUFFIX, journal_of
 from kernel.trace.span import Event, Span
 from kernel.tracing import tracing_from
 from replay.loading import load
@@ -300,45 +300,6 @@ def test_threads_and_processes_write_to_one_folder_at_once(tmp_path: Path) -> No
     assert len(files) == 3 * 8 + 12 * 5
     for path in files:
         assert_same(path)
-
-
-def old(path: Path, days: float, now_ns: int, size: int = 100) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(b"x" * size)
-    time_ns = now_ns - int(days * DAY_NS)
-    os.utime(path, ns=(time_ns, time_ns))
-    return path
-
-
-NOW = 1_767_225_600_000_000_000
-
-
-def test_traces_are_kept_for_so_many_days(tmp_path: Path) -> None:
-    names = {days: old(tmp_path / f"day{days}" / f"a{SUFFIX}", days, NOW) for days in (1, 6, 8, 30)}
-    journals = {days: old(tmp_path / f"day{days}" / f"b{JOURNAL_SUFFIX}", days, NOW) for days in (1, 30)}
-    other = old(tmp_path / "day30x" / "notes.txt", 30, NOW)
-    Tracing(directory=tmp_path, keep_days=7).prune(NOW)
-    assert {days for days, path in names.items() if path.exists()} == {1, 6}
-    assert {days for days, path in journals.items() if path.exists()} == {1}
-    assert other.exists()
-    assert not (tmp_path / "day30").exists()
-
-
-def test_traces_are_kept_up_to_so_many_bytes_the_newest_always_and_a_journal_in_use(tmp_path: Path) -> None:
-    files = [old(tmp_path / "day" / f"{n}{SUFFIX}", 10 - n, NOW, 1000) for n in range(10)]
-    live = old(tmp_path / "day" / f"live{JOURNAL_SUFFIX}", 0.5, NOW, 1000)
-    Tracing(directory=tmp_path, keep_bytes=3500).prune(NOW)
-    assert [path for path in files if path.exists()] == files[8:]
-    assert live.exists()
-    Tracing(directory=tmp_path, keep_bytes=0).prune(NOW)
-    assert live.exists()
-
-
-def test_a_run_removes_what_is_too_old(tmp_path: Path) -> None:
-    gone = old(tmp_path / "2025-01-01" / f"a{SUFFIX}", 360, NOW)
-    result = run(Tracing(directory=tmp_path, keep_days=30), **counting())
-    assert not gone.exists()
-    assert result.trace_path.exists()
 
 
 # ---- copies
