@@ -34,6 +34,7 @@ _log = logging.getLogger("tracefirst.export")
 _SLICE_SPANS, _SLICE_BYTES = 8, 1 << 18  # the writer lets the run's thread in between such slices
 _BREATH_S = 5e-5
 _PROBE_SPANS = 8
+_PATIENCE = 3  # failures in a row after which a server is only probed
 _LINGER_S = 0.05  # the writer wakes at most so often: waking a thread costs the run more than a span does
 _RESCAN_S = 5.0  # how often to look for what ended processes left
 _SMALLEST_CUT_BYTES = 4096
@@ -59,11 +60,13 @@ class Limits:
 class ExportStats:
     """Spans by what became of them: acknowledged by the server, waiting, given up for want of room, refused by it.
 
+    Of those that wait, `in_memory` are lost when the process ends, because they are not kept on disk, or cannot be.
     `sent` and `waiting` include what earlier processes left and this one took over.
     """
 
     sent: int = 0
     waiting: int = 0
+    in_memory: int = 0
     dropped: int = 0
     rejected: int = 0
     last_error: str | None = None
@@ -90,7 +93,8 @@ class Outbox:
         self._turn = threading.Condition()  # what follows, down to the counts
         self._asked = self._answered = 0  # rounds of sending that a flush asked for, and got
         self._next_at = self._retry_at = self._not_before = 0.0
-        self._failing = False
+        self._failures = 0  # in a row
+        self._batch_spans = self._limits.max_batch_spans
         self._away = 0  # attempts whose failure will not pass by itself
         self._backoff_s = self._limits.retry_initial_s
         self._max_batch_bytes = self._limits.max_batch_bytes
@@ -98,6 +102,7 @@ class Outbox:
         self._last_error: str | None = None
         self._refusal_told = False
         self._told = (0, 0)
+        self._unreadable_told = 0
         self._threads: tuple[threading.Thread, ...] = ()
 
     def after_fork(self) -> None:
@@ -126,7 +131,7 @@ class Outbox:
         """Bring the queue to the spool."""
         self._drain(0)
         with self._order:  # what another thread took from the queue has arrived there as well
-            pass
+            self.spool.settle()
         self._notice()
 
     def _drain(self, down_to_bytes: int, pause: bool = False) -> None:
@@ -193,7 +198,7 @@ class Outbox:
     def _notice(self) -> None:
         """Tell the sender that there is something to send."""
         with self._turn:
-            if not self._failing:
+            if not self._failures:
                 self._next_at = min(self._next_at, time.monotonic() + self._limits.delay_s)
                 self._turn.notify_all()
 
@@ -222,6 +227,9 @@ class Outbox:
     def _send_all(self) -> bool:
         """Send until nothing waits; False where the server has to be asked again later."""
         self.spool.adopt()
+        if self.spool.unreadable > self._unreadable_told:
+            self._unreadable_told = self.spool.unreadable
+            _log.warning("spans of ended processes cannot be sent: %s", self.spool.error)
         while batch := self.spool.take(self._max_batch_bytes, self._most_spans()):
             answer, faults = self._post(batch.records)
             if answer.status == 413 and len(batch.records) == 1:
@@ -237,8 +245,9 @@ class Outbox:
         return True
 
     def _most_spans(self) -> int:
-        """A server that did not take the last batch is asked with a small one, which costs this process little."""
-        return min(_PROBE_SPANS, self._limits.max_batch_spans) if self._failing else self._limits.max_batch_spans
+        """A server that is away is asked with a small batch, which costs this process little. From there the size grows
+        back step by step, so that a server that now and then refuses gets about as much as it can take."""
+        return max(1, min(self._batch_spans, self._limits.max_batch_spans))
 
     def _post(self, records: Sequence[bytes]) -> tuple[Answer, list[str]]:
         body, faults = encode_body(records, self.target.protocol)
@@ -267,7 +276,8 @@ class Outbox:
         self.spool.done(batch)
         self._sent += count - refused
         self._rejected += refused
-        self._failing, self._backoff_s, self._not_before = False, self._limits.retry_initial_s, 0.0
+        self._failures, self._backoff_s, self._not_before = 0, self._limits.retry_initial_s, 0.0
+        self._batch_spans = min(self._limits.max_batch_spans, 2 * self._batch_spans)
         # After a 413, slowly back: one that came from a proxy's bad hour should not make small requests for ever.
         self._max_batch_bytes = min(self._limits.max_batch_bytes, self._max_batch_bytes * 33 // 32 + 1)
         if message:
@@ -286,10 +296,12 @@ class Outbox:
             self._retry_at = now + self._backoff_s * spread
             self._backoff_s = min(self._limits.retry_max_s, 2 * self._backoff_s)
         self._away += answer.status not in _BUSY and (answer.status or 0) < 500
-        if not self._failing:
-            place = self.spool.folder or "memory"
-            _log.warning("%s does not take spans (%s); they wait in %s", self.target.shown, self._last_error, place)
-        self._failing = True
+        if not self._failures:
+            place, why = self.spool.place, self._last_error
+            _log.warning("%s does not take spans (%s); they wait in %s", self.target.shown, why, place)
+        self._failures += 1
+        if self._failures >= _PATIENCE:
+            self._batch_spans = _PROBE_SPANS
         return False
 
     # ---- the end
@@ -321,8 +333,7 @@ class Outbox:
             return
         self._told = stats.waiting, stats.dropped
         if stats.waiting:
-            place = self.spool.folder or "memory, and are lost when the process ends"
-            _log.warning("%d spans for %s wait in %s", stats.waiting, self.target.shown, place)
+            _log.warning("%d spans for %s wait in %s", stats.waiting, self.target.shown, self.spool.place)
         if stats.dropped:
             _log.warning(
                 "%d spans for %s are lost: no room to wait, or killed while they were written",
@@ -333,12 +344,13 @@ class Outbox:
     @property
     def failing(self) -> bool:
         """Whether the server did not take what was last offered."""
-        return self._failing
+        return self._failures > 0
 
     def stats(self) -> ExportStats:
         return ExportStats(
             sent=self._sent,
             waiting=len(self._queue) + self.spool.waiting,
+            in_memory=len(self._queue) + self.spool.in_memory,
             dropped=self.spool.dropped,
             rejected=self._rejected,
             last_error=self._last_error or self.spool.error,

@@ -24,6 +24,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from kernel.errors import ConfigError
 from kernel.export.http import Compression, Destination, destination
 from kernel.export.outbox import ExportStats, Limits, Outbox
 from kernel.trace import Event, Resource, Span, environment_resource
@@ -88,7 +89,7 @@ class OtlpSink:
         return self._outbox
 
     def warnings(self) -> list[str]:
-        """What was lost or cannot be sent since this was last asked; spans that wait in the spool are not lost."""
+        """What was lost, cannot be kept or cannot be sent since this was last asked; spans in the spool are not lost."""
         if self._outbox is None:
             return []
         now, told, place = self.stats, self._told, self._outbox.target.shown
@@ -100,6 +101,9 @@ class OtlpSink:
             )
         if now.rejected > told.rejected:
             found.append(f"{place} refused {now.rejected - told.rejected} spans: {now.last_error}")
+        spool = self._outbox.spool
+        if spool.folder is not None and (in_memory := spool.in_memory):
+            found.append(f"{in_memory} spans for {place} wait in {spool.place}")
         if now.waiting and self._outbox.failing:
             found.append(f"{now.waiting} spans wait for {place}, which does not take them: {now.last_error}")
         return found
@@ -148,6 +152,7 @@ def _sum(stats: Sequence[ExportStats]) -> ExportStats:
     return ExportStats(
         sent=sum(s.sent for s in stats),
         waiting=sum(s.waiting for s in stats),
+        in_memory=sum(s.in_memory for s in stats),
         dropped=sum(s.dropped for s in stats),
         rejected=sum(s.rejected for s in stats),
         last_error=errors[-1] if errors else None,
@@ -178,6 +183,8 @@ def _spool_folder(given: str | os.PathLike[str] | None, target: Destination) -> 
     chosen = os.fspath(given) if given is not None else os.environ.get(SPOOL_VARIABLE)
     if chosen == "off":
         return None
+    if chosen is not None and "\0" in chosen:
+        raise ConfigError(f"spool {chosen!r}: a NUL is in no folder's name; name a folder, or `off` for memory")
     try:
         state = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
     except RuntimeError:  # no home

@@ -1,7 +1,7 @@
 """Spans that wait to be sent, on disk: in order, bounded, and safe from the end of the process.
 
 A spool folder holds *segments*: files of OTLP/JSON lines, one span a line, as the Collector's file exporter writes.
-Each segment is written by one process, which holds a lock (`flock`) on it; what a dead process left has no lock, and
+Each segment is written by one process, which holds a lock (`CAN_LOCK`) on it; what a dead process left has no lock, and
 whoever gets it sends the rest. `SEGMENT.sent` holds the number of bytes that a server has acknowledged; it is written
 before anything else is sent, so only a crash between the answer and that write can send a span twice. A line cut short
 at the end of a dead process's segment is no span. Where nothing can be written, spans wait in memory.
@@ -21,32 +21,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-try:
-    from fcntl import LOCK_EX, LOCK_NB, flock
-except ImportError:  # no such locks on Windows: spans wait in memory
-    flock = None  # type: ignore[assignment]
+from kernel.export.segment import (
+    CAN_LOCK,
+    CURSOR_DIGITS,
+    SUFFIX,
+    Segment,
+    adopt,
+    close,
+    create,
+    cursor_path,
+    read,
+    segment_paths,
+)
 
-SUFFIX = ".otlp.jsonl"
-_CURSOR_SUFFIX = ".sent"
-_CURSOR_DIGITS = 20
 _SEGMENTS = 16  # a spool's bound is spread over so many: what is dropped, or freed, is one of them
 _LARGEST_SEGMENT_BYTES = 16 << 20
-_READ_BYTES = 1 << 16
-
-
-@dataclass(slots=True, kw_only=True, eq=False)
-class _Segment:
-    """One file we hold the lock of. `size` counts whole lines only; `waiting` those after `sent`."""
-
-    path: Path
-    file: int
-    cursor: int
-    size: int = 0
-    sent: int = 0
-    waiting: int = 0
-    torn: bool = False
-    half_lines: int = 0
-    closed: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +43,7 @@ class Batch:
     """Records to send next, oldest first, as lines with their newline. `end` belongs to the spool."""
 
     records: tuple[bytes, ...]
-    segment: _Segment | None
+    segment: Segment | None
     end: int
 
 
@@ -75,17 +64,20 @@ class Spool:
     """
 
     def __init__(self, folder: Path | None, *, max_bytes: int = 1 << 30, max_memory_bytes: int = 64 << 20) -> None:
-        self.folder = folder if flock is not None else None
+        self.folder = folder if CAN_LOCK else None
         self.dropped = 0
+        self.unreadable = 0  # files that an ended process left, and we may not read
         self.error: str | None = None
+        self._refused = ""  # why the disk did not take the last record that it did not take
         self._max_bytes = max_bytes
         self._max_memory_bytes = max_memory_bytes
         self._segment_bytes = max(4096, min(_LARGEST_SEGMENT_BYTES, max_bytes // _SEGMENTS))
         self._lock = threading.Lock()
-        self._segments: deque[_Segment] = deque()  # oldest first
-        self._writing: _Segment | None = None
+        self._segments: deque[Segment] = deque()  # oldest first
+        self._writing: Segment | None = None
         self._memory = _Memory()
-        self._serving: _Segment | None = None
+        self._serving: Segment | None = None
+        self._serving_memory = False
         self._foreign_bytes = 0  # what other live processes hold, as of the last look
         self._numbers = 0
 
@@ -94,11 +86,23 @@ class Spool:
     def append(self, records: Sequence[bytes]) -> None:
         """Add records at the end, each one a line. They survive the process when this returns, unless `in_memory`."""
         with self._lock:
+            self._rescue()
             if not self._memory.records and sum(map(len, records)) <= self._segment_bytes and self._write(records):
                 return
             for record in records:
                 if self._memory.records or not self._write((record,)):
                     self._remember(record)
+
+    def settle(self) -> None:
+        """Bring to disk what had to wait in memory, if the disk takes it now."""
+        with self._lock:
+            self._rescue()
+
+    def _rescue(self) -> None:
+        """Oldest first, and not while records of it are being sent: the order stays, and none is sent twice."""
+        memory = self._memory
+        while memory.records and not self._serving_memory and self._write((memory.records[0],)):
+            memory.size -= len(memory.records.popleft())
 
     def _write(self, records: Sequence[bytes]) -> bool:
         """All of them, in one write, or none."""
@@ -112,7 +116,8 @@ class Spool:
             while written < len(data):
                 written += os.pwrite(segment.file, data[written:], segment.size + written)
         except OSError as error:  # full, read-only, forbidden: memory takes over
-            self.error = f"spool: {error.strerror}"
+            self._refused = error.strerror or str(error)
+            self.error = f"spool: {self._refused}"
             self._mend()
             return False
         segment.size += len(data)
@@ -127,7 +132,7 @@ class Spool:
             except OSError:
                 self._writing.torn = True  # nothing more is written to it
 
-    def _writable(self, size: int) -> _Segment:
+    def _writable(self, size: int) -> Segment:
         segment = self._writing
         if segment is not None and not segment.torn and (segment.size + size <= self._segment_bytes):
             return segment
@@ -136,24 +141,11 @@ class Spool:
         self._segments.append(self._writing)
         return self._writing
 
-    def _create(self) -> _Segment:
+    def _create(self) -> Segment:
         assert self.folder is not None
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._numbers += 1
-        # A new file is locked before it is visible under a name that others look for.
-        name = f"{time.time_ns():020d}-{os.getpid()}-{self._numbers}{SUFFIX}"
-        hidden = self.folder / f".{name}"
-        file = os.open(hidden, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
-        try:
-            flock(file, LOCK_EX | LOCK_NB)
-            path = self.folder / name
-            cursor = os.open(_cursor_path(path), os.O_RDWR | os.O_CREAT, 0o600)
-        except BaseException:
-            os.close(file)
-            hidden.unlink(missing_ok=True)
-            raise
-        os.rename(hidden, path)
-        return _Segment(path=path, file=file, cursor=cursor)
+        return create(self.folder, f"{time.time_ns():020d}-{os.getpid()}-{self._numbers}{SUFFIX}")
 
     def _make_room(self, size: int) -> None:
         """Drop the oldest segments we may drop until `size` more bytes fit."""
@@ -163,7 +155,7 @@ class Spool:
                 raise OSError(errno.ENOSPC, "full")
             self._drop(oldest)
 
-    def _drop(self, segment: _Segment) -> None:
+    def _drop(self, segment: Segment) -> None:
         self.dropped += segment.waiting
         segment.waiting = 0
         self._remove(segment)
@@ -184,7 +176,7 @@ class Spool:
             while self._segments:
                 segment = self._segments[0]
                 try:
-                    records, end = _read(segment, max_bytes, max_records)
+                    records, end = read(segment, max_bytes, max_records)
                 except OSError as error:
                     self.error = f"spool: {error.strerror}"
                     self._drop(segment)
@@ -197,6 +189,7 @@ class Spool:
 
     def _take_memory(self, max_bytes: int, max_records: int) -> Batch | None:
         self._serving = None
+        self._serving_memory = bool(self._memory.records)
         records: list[bytes] = []
         size = 0
         for record in self._memory.records:
@@ -212,6 +205,7 @@ class Spool:
             self._serving = None
             segment = batch.segment
             if segment is None:
+                self._serving_memory = False
                 self._forget(batch)
                 return
             if segment.closed:  # the process was forked meanwhile, and this is the child
@@ -222,14 +216,16 @@ class Spool:
                 self._remove(segment)
                 return
             try:
-                os.pwrite(segment.cursor, b"%0*d" % (_CURSOR_DIGITS, segment.sent), 0)
+                os.pwrite(segment.cursor, b"%0*d" % (CURSOR_DIGITS, segment.sent), 0)
             except OSError as error:
                 self.error = f"spool: {error.strerror}"
 
     def undo(self, batch: Batch) -> None:
         """The records could not be sent: they stay where they are."""
         with self._lock:
-            if self._serving is batch.segment:
+            if batch.segment is None:
+                self._serving_memory = False
+            elif self._serving is batch.segment:
                 self._serving = None
 
     def _forget(self, batch: Batch) -> None:
@@ -240,16 +236,16 @@ class Spool:
             else:
                 self.dropped -= 1
 
-    def _remove(self, segment: _Segment) -> None:
+    def _remove(self, segment: Segment) -> None:
         with contextlib.suppress(ValueError):
             self._segments.remove(segment)
         if segment is self._writing:
             self._writing = None
         # The segment goes before its cursor: a cursor without a segment is harmless, the reverse would send twice.
-        for path in (segment.path, _cursor_path(segment.path)):
+        for path in (segment.path, cursor_path(segment.path)):
             with contextlib.suppress(OSError):
                 path.unlink()
-        _close(segment)
+        close(segment)
 
     # ---- what other processes left
 
@@ -259,17 +255,28 @@ class Spool:
             return 0
         with self._lock:
             ours = {segment.path for segment in self._segments}
-            foreign, adopted = 0, []
-            for path in _segment_paths(self.folder):
+            foreign, adopted, unreadable = 0, [], 0
+            try:
+                paths = segment_paths(self.folder)
+            except OSError as error:
+                paths, unreadable = [], 1
+                self.error = f"spool {self.folder}: {error.strerror}"
+            for path in paths:
                 if path in ours:
                     continue
-                segment = _adopt(path)
-                if isinstance(segment, _Segment):
+                try:
+                    segment = adopt(path)
+                except OSError as error:
+                    unreadable += 1
+                    self.error = f"spool {path}: {error.strerror}"
+                    continue
+                if isinstance(segment, Segment):
                     adopted.append(segment)
                     self.dropped += segment.half_lines
                 else:
                     foreign += segment
             self._foreign_bytes = foreign
+            self.unreadable = unreadable
             if adopted:
                 self._segments = deque(sorted((*adopted, *self._segments), key=lambda s: s.path.name))
             return sum(segment.waiting for segment in adopted)
@@ -283,6 +290,15 @@ class Spool:
             return sum(s.waiting for s in self._segments) + len(self._memory.records)
 
     @property
+    def place(self) -> str:
+        """Where records wait, in words."""
+        if self.folder is None:
+            return "memory, and are lost when the process ends"
+        if self.in_memory:
+            return f"memory, and are lost when the process ends, as {self.folder} takes none: {self._refused}"
+        return str(self.folder)
+
+    @property
     def in_memory(self) -> int:
         """Those of them that end with the process."""
         with self._lock:
@@ -292,99 +308,18 @@ class Spool:
         """After a fork, in the child: the parent's segments are the parent's, and so are its locks on them."""
         self._lock = threading.Lock()
         for segment in self._segments:
-            _close(segment)
+            close(segment)
         self._segments.clear()
         self._writing = self._serving = None
-        self._memory = _Memory()
+        self._memory, self._serving_memory = _Memory(), False
         self.dropped = 0
 
 
-def _segment_paths(folder: Path) -> list[Path]:
-    """All segments, oldest first."""
-    try:
-        return sorted(path for path in folder.iterdir() if path.name.endswith(SUFFIX) and path.name[0] != ".")
-    except OSError:
-        return []
-
-
 def waiting_elsewhere(folder: Path) -> list[Path]:
-    """Folders of the same endpoint, but other headers, in which records wait."""
+    """Folders of the same endpoint, but other headers, in which records wait. Those we may not read are left out."""
     start = folder.name.split("-")[0] + "-"
     try:
         others = [p for p in folder.parent.iterdir() if p.name.startswith(start) and p.name != folder.name]
+        return [other for other in others if segment_paths(other)]
     except OSError:
         return []
-    return [other for other in others if _segment_paths(other)]
-
-
-def _adopt(path: Path) -> _Segment | int:
-    """The segment, locked; or the size of one that lives, or is gone (0)."""
-    try:
-        file = os.open(path, os.O_RDWR)
-    except OSError:
-        return 0
-    try:
-        flock(file, LOCK_EX | LOCK_NB)
-    except OSError:  # its owner lives
-        size = os.fstat(file).st_size
-        os.close(file)
-        return size
-    try:
-        if os.fstat(file).st_nlink == 0:  # sent and removed between our open and our lock
-            os.close(file)
-            return 0
-        cursor = os.open(_cursor_path(path), os.O_RDWR | os.O_CREAT, 0o600)
-        text = os.pread(cursor, _CURSOR_DIGITS, 0)
-        sent = int(text) if text.isdigit() else 0
-        size, lines = _count(file, sent)
-        half = int(os.fstat(file).st_size > size)
-    except OSError:
-        os.close(file)
-        return 0
-    return _Segment(
-        path=path, file=file, cursor=cursor, size=size, sent=sent, waiting=lines, torn=True, half_lines=half
-    )
-
-
-def _count(file: int, start: int) -> tuple[int, int]:
-    """Where the last whole line ends, and how many lines there are from `start` on."""
-    end, lines, at = start, 0, start
-    while chunk := os.pread(file, 1 << 20, at):
-        lines += chunk.count(b"\n")
-        if (last := chunk.rfind(b"\n")) >= 0:
-            end = at + last + 1
-        at += len(chunk)
-    return end, lines
-
-
-def _read(segment: _Segment, max_bytes: int, max_records: int) -> tuple[tuple[bytes, ...], int]:
-    """Whole lines from `sent` on."""
-    left = segment.size - segment.sent
-    if left <= 0:
-        return (), segment.sent
-    want = min(left, max(max_bytes, _READ_BYTES))
-    data = os.pread(segment.file, want, segment.sent)
-    while b"\n" not in data and want < left:
-        want = min(left, 2 * want)
-        data = os.pread(segment.file, want, segment.sent)
-    records: list[bytes] = []
-    size = 0
-    while len(records) < max_records and (newline := data.find(b"\n", size)) >= 0:
-        if records and newline + 1 > max_bytes:
-            break
-        records.append(data[size : newline + 1])
-        size = newline + 1
-    if not records:  # the file is shorter than what was written to it
-        raise OSError(errno.EIO, f"{segment.path.name} was changed by another program")
-    return tuple(records), segment.sent + size
-
-
-def _cursor_path(path: Path) -> Path:
-    return path.with_name(path.name + _CURSOR_SUFFIX)
-
-
-def _close(segment: _Segment) -> None:
-    segment.closed = True
-    for file in (segment.file, segment.cursor):
-        with contextlib.suppress(OSError):
-            os.close(file)

@@ -179,6 +179,28 @@ def test_a_damaged_record_is_named_and_left_out() -> None:
     assert encode_span(span(1)) in body
 
 
+@pytest.mark.parametrize("pattern", [(503, 200), (503, 503, 200), (200, 503)])
+def test_a_server_that_keeps_refusing_now_and_then_is_not_starved(
+    server: OtlpServer, sinks: Sinks, pattern: tuple[int, ...]
+) -> None:
+    """Counted in requests: what one batch could carry does not take hundreds."""
+    server.script(*pattern * 200)
+    sink = sinks(server.url, limits=Limits(delay_s=3600.0, retry_initial_s=0.001, retry_max_s=0.002))
+    send(sink, *range(1, 4097))
+    assert sink.flush(30).waiting == 0
+    assert order(server) == list(range(1, 4097))
+    assert server.requests <= 8 * 3 + 6
+
+
+def test_a_server_that_was_away_gets_batches_that_grow_back_step_by_step(server: OtlpServer, sinks: Sinks) -> None:
+    server.script(*[503] * 4)
+    sink = sinks(server.url, limits=Limits(delay_s=3600.0, retry_initial_s=0.001, retry_max_s=0.002))
+    send(sink, *range(1, 2001))
+    assert sink.flush(30).waiting == 0
+    sizes = [len(taken.request.resource_spans[0].scope_spans[0].spans) for taken in server.taken]
+    assert sizes == [8, 16, 32, 64, 128, 256, 512, 512, 472]
+
+
 # --- sizes -----------------------------------------------------------------------------------------------------------
 
 
