@@ -13,7 +13,7 @@ from kernel.masking import Masker
 from kernel.record import Run
 from replay.importers import ACCEPTED, holds_chat, import_chat, import_trace
 from replay.play import RecordedRun, Recording, is_own, own_recording
-from replay.readers import RawTrace, TraceFile, read_traces
+from replay.readers import RawTrace, TraceFile, open_plain, read_plain, read_traces
 
 
 def load(source: Path | str, *, trace_id: str | None = None) -> list[Recording]:
@@ -67,15 +67,12 @@ def _assembled(traces: Sequence[RawTrace], path: Path) -> list[Recording]:
 def _run_result(path: Path) -> Recording | None:
     """What `RunResult.to_json` wrote, or None."""
     try:
-        with path.open("rb") as file:
-            start = file.read(256)
-            if b'"tracefirst":"run"' not in start.replace(b'": "', b'":"'):
+        with open_plain(path) as file:
+            if b'"tracefirst":"run"' not in file.read(256).replace(b'": "', b'":"'):
                 return None
-            document = json.loads(start + file.read())
+        document = json.loads(read_plain(path))
         run = msgspec.convert(document["run"], Run)
-    except (OSError, KeyError, ValueError, msgspec.ValidationError) as error:
-        if isinstance(error, OSError):
-            return None
+    except (KeyError, ValueError, RecursionError, msgspec.ValidationError) as error:
         raise TraceError(f"{path}: is a run result that cannot be read: {error}", file=str(path)) from None
     return Recording(trace_id=str(document.get("trace_id", "")), runs=(RecordedRun(run=run),), file=str(path))
 

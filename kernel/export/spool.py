@@ -1,7 +1,7 @@
 """Spans that wait to be sent, on disk: in order, bounded, and safe from the end of the process.
 
 A spool folder holds *segments*: files of OTLP/JSON lines, one span a line, as the Collector's file exporter writes.
-Each segment is written by one process, which holds a lock (`CAN_LOCK`) on it; what a dead process left has no lock, and
+Each segment is written by one process, which holds a lock (`flock`) on it; what a dead process left has no lock, and
 whoever gets it sends the rest. `SEGMENT.sent` holds the number of bytes that a server has acknowledged; it is written
 before anything else is sent, so only a crash between the answer and that write can send a span twice. A line cut short
 at the end of a dead process's segment is no span. Where nothing can be written, spans wait in memory.

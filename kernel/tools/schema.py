@@ -12,6 +12,7 @@ from itertools import islice
 from typing import Any, Final
 
 from kernel.tools.coercion import Coercion
+from kernel.tools.effort import MAX_CHECKS, Effort
 from kernel.tools.filling import Filling, mentions_default
 from kernel.tools.sample import sample
 from kernel.tools.violation import ABSENT, ANYTHING, MAX_VIOLATIONS, Violation, explain, pointer
@@ -61,7 +62,7 @@ class ArgumentSchema:
         SchemaError: the schema is invalid, is not of type object, or refers to something outside itself.
     """
 
-    __slots__ = ("_follow", "_has_defaults", "_parts", "_sample", "_validator", "schema")
+    __slots__ = ("_effort", "_follow", "_has_defaults", "_parts", "_sample", "_validator", "schema")
 
     def __init__(self, schema: Mapping[str, Any]) -> None:
         import jsonschema_rs  # 50 ms, so only for those who use tools
@@ -79,6 +80,7 @@ class ArgumentSchema:
             raise _schema_error(error, plain) from None
         except ValueError as error:
             raise SchemaError("", str(error), "Write the schema as valid Unicode and finite numbers.") from None
+        self._effort = Effort(plain)
         self._parts: Any = None
         self._sample: dict[str, Any] | None = None
         self._has_defaults = mentions_default(plain)
@@ -87,7 +89,7 @@ class ArgumentSchema:
     def is_valid(self, args: Any) -> bool:
         """Whether `args` fit as they are. Never raises."""
         flat = type(args) is dict and _only_scalars(map(type, args.values()))
-        if not flat and _exceeds_depth(args):
+        if (not flat and _exceeds_depth(args)) or self._effort.exceeds(args):
             return False
         try:
             return bool(self._validator.is_valid(args))
@@ -109,6 +111,8 @@ class ArgumentSchema:
         Args:
             guess: False for a tool with side effects: a lone input that the schema does not name is then a violation.
         """
+        if self._effort.exceeds(args):
+            return Checked(args=args, violations=(_violation("", "(not checked)", _TOO_COSTLY),))
         if not guess and self.is_lone_input(args):
             return Checked(args=args, violations=self._unnamed(args))
         if not self._has_defaults:
@@ -136,7 +140,7 @@ class ArgumentSchema:
     def example(self) -> dict[str, Any] | None:
         """Arguments that fit, as few as must be given, or None where none could be made up."""
         if self._sample is None:
-            made = sample(self.schema, self.schema)
+            made = sample(self.schema)
             self._sample = made if isinstance(made, dict) and self.is_valid(made) else {}
         return self._sample if self._sample or self.is_valid({}) else None
 
@@ -168,6 +172,8 @@ class ArgumentSchema:
     def _violations(self, args: Any) -> tuple[Violation, ...]:
         if _exceeds_depth(args):
             return (_too_deep(()),)
+        if self._effort.exceeds(args):
+            return (_violation("", "(not checked)", _TOO_COSTLY),)
         sane, refused = _sanitised(args)
         if _size_exceeds(sane, _ALL_ERRORS_BELOW):
             errors = _first_error(self._validator, sane)
@@ -302,6 +308,10 @@ def _too_deep(tokens: tuple[str | int, ...]) -> Violation:
     return _violation(pointer(tokens), "(nested too deep)", text)
 
 
+_TOO_COSTLY: Final = (
+    f"arguments that can be checked in {MAX_CHECKS} steps: the tool's schema asks for more",
+    f"可在 {MAX_CHECKS} 步内检查的参数：该工具的 schema 需要更多步",
+)
 _FINITE: Final = ("a finite number", "有限的数字")
 _JSON: Final = ("a JSON value", "JSON 值")
 _HUGE_BITS: Final = 14_000

@@ -135,14 +135,11 @@ def keep_files(target: str | None, names: Sequence[str], *, force: bool = False)
 
 
 def must_be_file(path: Path, name: str) -> None:
-    """Refuse what is absent, a folder, or can be read only once. Raises `TraceError`."""
+    """Refuse what is absent or a folder. Raises `TraceError`; what is no plain file is refused where it is opened."""
     if path.is_dir():
         raise TraceError(f"{name}: no *.trace.json in this folder", file=name)
     if not path.exists():
         raise TraceError(f"{name}: no such file{_meant(name)}", file=name)
-    if path.is_fifo():
-        message = f"{name}: is a pipe, which can be read only once: save it to a file and replay that"
-        raise TraceError(message, file=name)
 
 
 def _meant(name: str) -> str:

@@ -1,5 +1,6 @@
 """Look for secrets that were not masked, in trace files and any other text file; never show one."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -7,7 +8,7 @@ from typing import Final
 from kernel.errors import TraceError
 from kernel.masking import Hit, Known, Masker, placeholder, spellings
 from kernel.masking.text import ESCAPED, json_literals
-from replay.readers import GZIP, ZSTD, Source, split_frames, unpack
+from replay.readers import MAX_BYTES, Source, kind_of, read_plain, split_frames, unpack
 
 _CONTEXT: Final = 24  # characters shown on either side
 
@@ -27,8 +28,8 @@ class Finding:
 
 
 def scan_file(path: str | Path, *, masker: Masker | None = None) -> list[Finding]:
-    """The findings in one file. Raises OSError if unreadable, ValueError if it is packed and cannot be unpacked."""
-    return scan_bytes(str(path), Path(path).read_bytes(), masker=masker)
+    """The findings in one file. Raises TraceError if unreadable, ValueError if it is packed and cannot be unpacked."""
+    return scan_bytes(str(path), read_plain(Path(path)), masker=masker)
 
 
 def scan_bytes(name: str, data: bytes, *, masker: Masker | None = None) -> list[Finding]:
@@ -60,15 +61,24 @@ def scan_bytes(name: str, data: bytes, *, masker: Masker | None = None) -> list[
 def _text(name: str, data: bytes) -> str:
     """What `data` says. The messages of a framed file stand on lines of their own."""
     if frames := split_frames(Source(name=name, data=data)):
-        data = b"\n".join([_unpacked(name, message) for _, message in frames])
+        data = b"\n".join(_messages(name, [message for _, message in frames]))
     else:
         data = _unpacked(name, data)
     # Without its zero bytes, UTF-16 (what PowerShell's `>` writes) reads as the plain text wherever that is ASCII.
     return data.replace(b"\0", b"").decode("utf-8", "replace")
 
 
+def _messages(name: str, messages: list[bytes]) -> Iterator[bytes]:
+    total = 0
+    for message in messages:
+        yield (plain := _unpacked(name, message))
+        total += len(plain)
+        if total > MAX_BYTES:
+            raise ValueError(f"{name}: holds more than {MAX_BYTES >> 20} MiB; scan the unpacked text in parts")
+
+
 def _unpacked(name: str, data: bytes) -> bytes:
-    kind = "gzip" if data.startswith(GZIP) else "zstd" if data.startswith(ZSTD) else "data"
+    kind = kind_of(data) or "data"
     notes: list[str] = []
     try:
         plain = unpack(data, name, notes)

@@ -15,6 +15,7 @@ from replay.importers.messages import read_message, refuse
 from replay.importers.model import Dialogue
 from replay.importers.text import is_text_protocol, read_text
 from replay.importers.turns import Reading, read_turns
+from replay.readers import open_plain, read_plain
 
 ACCEPTED = (
     'a list of chat messages, {"messages": […]}, {"traj": […]} (tau-bench), {"history": […]} (SWE-agent), '
@@ -31,13 +32,12 @@ def read_json(path: Path) -> Any | None:
     """The JSON of a file; for JSON lines a list. None where it is no text, or holds spans: those files can be large.
 
     Raises:
-        TraceError: the JSON is cut or broken; the message says where.
+        TraceError: the file is no plain one, or the JSON is cut or broken; the message says where.
     """
-    with path.open("rb") as file:
-        head = file.read(_HEAD_BYTES)
-        if _SPANS.search(head):
+    with open_plain(path) as file:
+        if _SPANS.search(file.read(_HEAD_BYTES)):
             return None
-        data = head + file.read()
+    data = read_plain(path)
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError:

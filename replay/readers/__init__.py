@@ -11,8 +11,10 @@ if TYPE_CHECKING:
     from replay.readers.index import find_trace, iter_traces
     from replay.readers.model import RawTrace, TraceFile
     from replay.readers.otlp_proto import split_frames
+    from replay.readers.packed import kind_of
+    from replay.readers.plain import MAX_BYTES, open_plain, read_plain
     from replay.readers.read import read_traces
-    from replay.readers.source import GZIP, ZSTD, Source, unpack
+    from replay.readers.source import Source, unpack
 else:
     __getattr__ = door(
         __name__,
@@ -20,5 +22,7 @@ else:
         model="RawTrace TraceFile",
         otlp_proto="split_frames",
         read="read_traces",
-        source="GZIP Source ZSTD unpack",
+        packed="kind_of",
+        plain="MAX_BYTES open_plain read_plain",
+        source="Source unpack",
     )

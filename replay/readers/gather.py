@@ -6,7 +6,9 @@ from collections.abc import Container, Iterable, Sequence
 
 from kernel.trace import Event, Resource, Span
 from replay.readers.model import RawTrace
+from replay.readers.refusal import refuse
 
+_TIME_BITS = 64
 _HEX = "0123456789abcdef"
 
 
@@ -14,20 +16,25 @@ class Gather:
     """The traces of one file while it is read.
 
     Args:
+        name: How messages call the file.
         only: Keep the spans of these traces alone.
     """
 
-    def __init__(self, only: Container[str] | None = None) -> None:
+    def __init__(self, name: str = "", *, only: Container[str] | None = None) -> None:
+        self._name = name
         self._only = only
         self._traces: dict[str, _Trace] = {}
         self._events: dict[str, dict[str, list[Event]]] = {}
         self._notes: dict[str, None] = {}  # an ordered set: the same note is said once
 
     def add(self, span: Span, resource: Resource) -> None:
-        """Take a span. Of two with one id the more complete is kept."""
+        """Take a span. Of two with one id the more complete is kept. Raises `TraceError` for times beyond 64 bits."""
         trace_id = span.trace_id
         if self._only is not None and trace_id not in self._only:
             return
+        if (span.start_ns | (span.end_ns or 0)) >> _TIME_BITS:
+            found = f"{label(span)} has a time that is no count of nanoseconds since 1970 in {_TIME_BITS} bits"
+            refuse(self._name, found, remedy="Export the trace again.")
         trace = self._traces.get(trace_id)
         if trace is None:
             trace = self._traces[trace_id] = _Trace(trace_id)
@@ -66,14 +73,15 @@ class _Trace:
         self.resources: dict[str, Resource] = {}
         self.notes: dict[str, None] = {}
         self.repeated: dict[str, None] = {}
+        self.given = 0  # the last number that was given as an id
 
     def settle(self, span: Span, resource: Resource) -> None:
         """Take a span without an id, or one whose id is taken."""
         if not span.span_id:
-            number = len(self.spans) + 1
-            while f"{number:016x}" in self.spans:
-                number += 1
-            span.span_id = f"{number:016x}"
+            self.given = max(self.given, len(self.spans)) + 1
+            while f"{self.given:016x}" in self.spans:
+                self.given += 1
+            span.span_id = f"{self.given:016x}"
             self.notes[f"{label(span)} had no span id in the file and was given that one"] = None
         elif self.spans[span.span_id] == span:
             self.repeated[span.span_id] = None

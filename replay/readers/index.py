@@ -62,7 +62,7 @@ def find_trace(path: Path, trace_id: str) -> RawTrace:
             known = {trace.trace_id: trace for trace in read_traces(path).traces}
             return known[trace_id] if trace_id in known else _refuse_unknown(path, trace_id, known)
         needles = _spellings(trace_id)
-        gather = Gather(only=(trace_id,))
+        gather = Gather(file.name, only=(trace_id,))
         with collector_paused():
             for offset, line in lines_with(file.stream, needles, file.start):
                 _add_line(line, offset, lambda raw: any(needle in bytes(raw) for needle in needles), gather, file)
@@ -86,7 +86,7 @@ def iter_traces(path: Path) -> Iterator[RawTrace]:
             return
         index = _index(file)
         for group in index.groups():
-            gather = Gather(only=group)
+            gather = Gather(file.name, only=group)
             with collector_paused():
                 for offset in sorted({offset for trace_id in group for offset in index.offsets[trace_id]}):
                     _add_line(file.line_at(offset), offset, _id_in(group), gather, file)

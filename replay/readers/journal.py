@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from kernel.trace import (
+    Event,
     EventJson,
     Resource,
     ResourceJson,
@@ -90,6 +91,7 @@ class _Reading:
         self.gather = gather
         self.resource = Resource()
         self.spans: dict[tuple[str, str], tuple[Span, Resource]] = {}
+        self.events: dict[tuple[str, str], list[Event]] = {}  # of spans that are open
 
     def take(self, line: _Line, number: int) -> None:
         """Apply one line."""
@@ -98,6 +100,7 @@ class _Reading:
         elif line.e is not None:
             span = to_span(line.e)
             self.spans[span.trace_id, span.span_id] = (span, self.resource)
+            self.events.pop((span.trace_id, span.span_id), None)  # its end has them all
         elif line.s is not None:
             span = to_span(line.s)
             self.spans.setdefault((span.trace_id, span.span_id), (span, self.resource))
@@ -108,16 +111,17 @@ class _Reading:
 
     def _add_event(self, point: _PointEvent, number: int) -> None:
         event = to_event(point.event)
-        entry = self.spans.get((read_id(point.trace_id, 16), read_id(point.span_id, 8)))
-        if entry is None:
+        key = read_id(point.trace_id, 16), read_id(point.span_id, 8)
+        if key not in self.spans:
             text = f"line {number} of the journal has event {event.name!r} of span {point.span_id}, which never started"
             self.gather.note(f"{text}; it was left out")
         else:
-            entry[0].events += (event,)
+            self.events.setdefault(key, []).append(event)
 
     def hand_over(self) -> None:
         """Give all spans to the gatherer, in order of their start."""
-        for span, resource in self.spans.values():
+        for key, (span, resource) in self.spans.items():
+            span.events += tuple(self.events.get(key, ()))
             self.gather.add(span, resource)
             if span.end_ns is None:
                 self.gather.note(

@@ -109,17 +109,17 @@ def _read_in_a_row(whole: NotJson, source: Source, gather: Gather, ignored: list
     """Documents one after the other, with or without blanks between. `whole` is why they are not one."""
     text = source.data.decode("utf-8", "replace")
     formats: set[str] = set()
-    at = 0
+    at, line, counted = 0, 1, 0
     while at < len(text):
         if text[at].isspace() or text[at] in ",\x1e":  # commas and record separators between documents
             at += 1
             continue
         try:
             raw, end = _lenient.raw_decode(text, at)
-        except (json.JSONDecodeError, RecursionError):
+        except (ValueError, RecursionError):
             _stop_at(at, text, whole, source, gather, first=not formats)
             break
-        line = text.count("\n", 0, at) + 1
+        line, counted = line + text.count("\n", counted, at), at
         formats.add(read_document(raw, gather, source.name, line=line, ignored=ignored))
         at = end
     return formats

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-import zlib
+import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, BinaryIO
 
 import msgspec
 from msgspec import Raw, Struct
 
 from kernel.trace import ResourceJson, ScopeJson
-from replay.readers.source import GZIP, ZSTD
+from replay.readers.packed import Cut, Damaged, TooMuch, Trailing, kind_of, unpacked
+from replay.readers.plain import MAX_BYTES, must_begin, open_plain
+from replay.readers.refusal import refuse
 
+UNPACKED_BYTES = 512 * 2**20
+UNPACKED_RATIO = 200
 _CHUNK = 8 * 2**20
 
 
@@ -74,30 +78,30 @@ class Lines(Struct):
 
 @contextmanager
 def open_lines(path: Path) -> Iterator[Lines | None]:
-    """The file where it is one of OTLP JSON lines; None where `read_traces` must read or refuse it."""
-    try:
-        source = path.open("rb")
-    except OSError:
-        yield None
-        return
-    with source:
-        magic = source.read(4)
+    """The file where it is one of OTLP JSON lines; None where `read_traces` must read or refuse it.
+
+    Raises `TraceError` for what is no plain file, and for packed data that holds more than `UNPACKED_BYTES` or, if that
+    is more, `UNPACKED_RATIO` times what it takes itself.
+    """
+    with open_plain(path) as source:
+        head = source.read(4096)
         source.seek(0)
-        if not magic.startswith(GZIP) and magic != ZSTD:
+        must_begin(head, str(path))
+        if kind_of(head) is None:
             yield _as_lines(source, path)
             return
         import tempfile
 
         with tempfile.TemporaryFile() as plain:
-            unpacked = _unpack_to(plain, source, is_gzip=magic != ZSTD)
+            whole = _unpack_to(plain, source, str(path))
             plain.seek(0)
-            yield _as_lines(plain, path) if unpacked else None
+            yield _as_lines(plain, path) if whole else None
 
 
-def _as_lines(stream: IO[bytes], path: Path) -> Lines | None:
+def _as_lines(stream: BinaryIO, path: Path) -> Lines | None:
     start = 3 if stream.read(3) == b"\xef\xbb\xbf" else 0
     stream.seek(start)
-    first = stream.readline()
+    first = stream.readline(MAX_BYTES)
     try:
         decode_outer(first)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -107,24 +111,17 @@ def _as_lines(stream: IO[bytes], path: Path) -> Lines | None:
     return Lines(stream=stream, name=str(path), start=start)
 
 
-def _unpack_to(plain: IO[bytes], source: IO[bytes], *, is_gzip: bool) -> bool:
+def _unpack_to(plain: IO[bytes], source: BinaryIO, name: str) -> bool:
     """Unpack in pieces; False where the data is damaged or cut, so that the one who can say so reads it."""
-    import zstandard
-
-    rest = b""
-    while True:
-        stream = zlib.decompressobj(wbits=31) if is_gzip else zstandard.ZstdDecompressor().decompressobj()
-        rest = rest or source.read(_CHUNK)
-        if not rest:
-            return True
-        try:
-            while not stream.eof:
-                if not rest:
-                    return False
-                plain.write(stream.decompress(rest))
-                rest = stream.unused_data if stream.eof else source.read(_CHUNK)
-        except (zlib.error, zstandard.ZstdError):
-            return False
+    limit = max(UNPACKED_BYTES, UNPACKED_RATIO * os.fstat(source.fileno()).st_size)
+    try:
+        for piece in unpacked(source, limit=limit):
+            plain.write(piece)
+    except TooMuch as error:
+        refuse(name, str(error), remedy="That is no trace; look at what it is before unpacking it.")
+    except (Cut, Damaged, Trailing):
+        return False
+    return True
 
 
 def blocks(stream: IO[bytes], start: int) -> Iterator[tuple[int, bytes]]:

@@ -98,7 +98,9 @@ def add_tolerant(raw: Any, gather: Gather) -> None:
     except RecursionError:
         raise NotOtlp("values are nested too deeply") from None
     except ValueError as error:
-        raise NotOtlp(f"a number is not one: {str(error).rpartition(': ')[2]}") from None
+        long = "digits" in str(error)  # Python refuses to read it, and speaks of a setting of its own
+        found = "an integer of more than 4300 digits" if long else str(error).rpartition(": ")[2]
+        raise NotOtlp(f"a number is not one: {found}") from None
     for text in sorted(changed):
         gather.note(text)
 

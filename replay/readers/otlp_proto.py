@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 from kernel.trace import Event, Link, Resource, Span
 from replay.readers import json_text
 from replay.readers.gather import Gather
+from replay.readers.packed import ZSTD
 from replay.readers.refusal import refuse
-from replay.readers.source import ZSTD, Source, unpack_zstd
+from replay.readers.source import Source, unpack
 
 if TYPE_CHECKING:
     from opentelemetry.proto.trace.v1.trace_pb2 import Span as ProtoSpan
@@ -54,7 +55,7 @@ def read_frames(frames: list[tuple[int, bytes]], gather: Gather, source: Source)
 def _read_frame(position: int, message: bytes, gather: Gather, name: str) -> str:
     notes: list[str] = []
     if message.startswith(ZSTD):
-        message = unpack_zstd(message, name, notes)
+        message = unpack(message, name, notes)
     for note in notes:
         gather.note(f"in the message at byte {position}, {note}")
     if message[:1] == b"{":

@@ -24,7 +24,7 @@ def read_traces(source: Path | bytes, *, name: str | None = None) -> TraceFile:
     """
     with collector_paused():
         loaded = load(source, name)
-        gather = Gather()
+        gather = Gather(loaded.name)
         for note in loaded.notes:
             gather.note(note)
         format_ = _read_into(gather, loaded)

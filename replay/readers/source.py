@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import zlib
-from collections.abc import Callable
+import io
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
+from replay.readers.packed import Cut, Damaged, TooMuch, Trailing, kind_of, unpacked
+from replay.readers.plain import MAX_BYTES, read_plain, too_large
 from replay.readers.refusal import refuse
 
-GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 _OTHER_COMPRESSION = {
     b"PK\x03\x04": "a zip archive",
     b"BZh": "bzip2",
@@ -45,7 +44,7 @@ def load(source: Path | bytes, name: str | None = None) -> Source:
         data = source
     else:
         name = name or str(source)
-        data = read_file(source, name)
+        data = read_plain(source, name)
     if not data:
         refuse(name, "the file is empty", remedy="The program that wrote it may not have flushed its spans.")
     notes: list[str] = []
@@ -55,63 +54,27 @@ def load(source: Path | bytes, name: str | None = None) -> Source:
     return Source(name=name, data=_as_utf8(data, name, notes), notes=notes)
 
 
-def read_file(path: Path, name: str) -> bytes:
-    """The bytes of a file. Raises `TraceError` where there are none to read."""
-    try:
-        return path.read_bytes()
-    except FileNotFoundError:
-        refuse(name, "no such file", remedy="Check the path.")
-    except IsADirectoryError:
-        refuse(name, "this is a directory", remedy="Name the trace files in it.")
-    except OSError as error:
-        refuse(name, f"cannot be read: {error.strerror or error}", remedy="Check its permissions.")
-
-
 def unpack(data: bytes, name: str, notes: list[str]) -> bytes:
-    """Undo gzip or zstd, in several members or frames too; of a cut stream what is left is returned, with a note."""
-    if data.startswith(GZIP):
-        return _unpack_gzip(data, name, notes)
-    if data.startswith(ZSTD):
-        return unpack_zstd(data, name, notes)
+    """Undo gzip or zstd, in several members or frames too; of a cut stream what is left is returned, with a note.
+
+    Raises `TraceError` for damage, for other packings, and for more than `MAX_BYTES` of content.
+    """
     for magic, kind in _OTHER_COMPRESSION.items():
         if data.startswith(magic):
             refuse(name, f"the file is compressed as {kind}", remedy="Unpack it first.")
-    return data
-
-
-def _unpack_gzip(data: bytes, name: str, notes: list[str]) -> bytes:
-    return _unpack(data, name, notes, "gzip", GZIP, lambda: zlib.decompressobj(wbits=31), zlib.error)
-
-
-def unpack_zstd(data: bytes, name: str, notes: list[str]) -> bytes:
-    """Undo zstd; see `unpack`."""
-    import zstandard
-
-    return _unpack(
-        data, name, notes, "zstd", ZSTD, lambda: zstandard.ZstdDecompressor().decompressobj(), zstandard.ZstdError
-    )
-
-
-def _unpack(
-    data: bytes,
-    name: str,
-    notes: list[str],
-    packing: str,
-    magic: bytes,
-    unpacker: Callable[[], Any],
-    damage: type[Exception],
-) -> bytes:
-    """Undo a packing of one or more members, one behind the other."""
-    parts, rest = [], data
-    while rest.startswith(magic):
-        stream = unpacker()
-        try:
-            parts.append(stream.decompress(rest))
-        except damage as error:
-            refuse(name, f"the {packing} data is damaged: {error}", remedy="Copy the file again.")
-        if not stream.eof:
-            notes.append(f"the {packing} data is cut off; what could be unpacked was read")
-        rest = stream.unused_data
+    if kind_of(data) is None:
+        return data
+    parts: list[bytes] = []
+    try:
+        parts.extend(unpacked(io.BytesIO(data), limit=MAX_BYTES))  # what came before an error stays in the list
+    except Damaged as error:
+        refuse(name, str(error), remedy="Copy the file again.")
+    except TooMuch as error:
+        too_large(name, str(error))
+    except Cut as error:
+        notes.append(f"{error}; what could be unpacked was read")
+    except Trailing as error:
+        notes.append(f"{error} and was left out")
     return b"".join(parts)
 
 

@@ -36,10 +36,9 @@ def traces_in(path: Path) -> list[str]:
     Raises:
         TraceError: the file cannot be read as traces.
     """
-    try:
-        data = path.read_bytes()
-    except OSError:
-        data = b""
+    from replay.readers import read_plain
+
+    data = read_plain(path)
     first = _TRACE_ID.search(data)
     if first is not None and data.count(first[0]) == data.count(b'"traceId"'):
         return [first[1].decode().lower()]
