@@ -11,6 +11,7 @@ import click
 from kernel.version import VERSION
 from replay.cli.options import force_option, going_on, live_side, shared, steps_option, taken_live
 from replay.cli.status import USAGE
+from replay.cli.streams import drop_output, has_streams
 from replay.cli.suite_verbs import SUITE_VERBS
 
 _INTERRUPTED, _PIPE_CLOSED = 130, 141
@@ -41,7 +42,9 @@ class Verbs(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             status = super().invoke(ctx)
-            sys.stdout.flush()
+            from replay.cli.output import flush
+
+            flush()
         except BrokenPipeError:
             raise _PipeClosed from None
         return status
@@ -403,24 +406,30 @@ for _verb in SUITE_VERBS:
 
 def main(args: Sequence[str] | None = None) -> None:
     """Run the command and exit with its status. No bad input ends in a traceback."""
+    if not has_streams():
+        sys.exit(USAGE)
     try:
         status = cli.main(args=args, prog_name="replay", standalone_mode=False)
     except click.ClickException as error:
         status = _refuse(error)
+        if type(error).__name__ == "OutputError":
+            drop_output()
     except (click.Abort, KeyboardInterrupt):
         status = _INTERRUPTED
     except _PipeClosed:
         status = _PIPE_CLOSED
-        _drop_output()
+        drop_output()
     except Exception as error:
         from kernel.errors import TracefirstError
 
-        if not isinstance(error, TracefirstError):
+        if not isinstance(error, (TracefirstError, OSError)):
             raise
         from replay.cli.output import problem
 
-        problem(str(error))
+        # What reads is guarded: an error of the system that comes this far is one of writing.
+        problem(str(error) if isinstance(error, TracefirstError) else f"the output cannot be written: {error}")
         status = USAGE
+        drop_output()
     sys.exit(status if isinstance(status, int) else 0)
 
 
@@ -435,13 +444,3 @@ def _refuse(error: click.ClickException) -> int:
     message = error.format_message().rstrip()
     problem(f"{message} See `{path} --help`." if path and message.endswith(".") else message)
     return error.exit_code
-
-
-def _drop_output() -> None:
-    """Point standard output nowhere, so that the interpreter's own flush at exit has nothing to complain about."""
-    import os
-
-    try:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except (OSError, ValueError):
-        return

@@ -6,6 +6,7 @@ import difflib
 import errno
 import os
 import shutil
+import stat
 import sys
 import tempfile
 import traceback
@@ -17,6 +18,7 @@ import click
 import msgspec
 
 from kernel.errors import ConfigError, TraceError
+from kernel.trace import SUFFIX
 from replay.loading import assemble, load
 from replay.play import Recording
 
@@ -28,15 +30,48 @@ _SHOWN_IDS = 10
 
 
 def expand(names: Sequence[str]) -> list[str]:
-    """Files in the order given; a folder stands for its `*.trace.json`, in order of name."""
+    """Files in the order given; a folder stands for its `*.trace.json`, in order of name, and for the folders in it that
+    cannot be read: they are refused when it is their turn, so that none is passed over."""
     found: list[str] = []
     for name in names:
         if os.path.isdir(name):
-            inside = sorted(str(path) for path in Path(name).rglob("*.trace.json"))
-            found.extend(inside or [name])
+            found.extend(sorted(_below(name)) or [name])
         else:
             found.append(name)
     return found
+
+
+def _below(folder: str) -> Iterator[str]:
+    """The recordings of a folder and of those in it, by way of links too, each folder once, and what cannot be looked at."""
+    seen: set[tuple[int, int]] = set()
+    waiting = [folder]
+    while waiting:
+        place = waiting.pop()
+        try:
+            status = os.stat(place)
+            with os.scandir(place) as entries:
+                inside = sorted(entries, key=lambda entry: entry.name)
+        except OSError:
+            yield place
+            continue
+        if (status.st_dev, status.st_ino) in seen:
+            continue
+        seen.add((status.st_dev, status.st_ino))
+        for entry in inside:
+            kind = _kind(entry)
+            if kind == "folder":
+                waiting.append(entry.path)
+            elif kind == "unknown" or entry.name.endswith(SUFFIX):
+                yield entry.path
+
+
+def _kind(entry: os.DirEntry[str]) -> str:
+    """`folder`, `file`, or `unknown` where it cannot be looked at. A link leads to what it is a link to."""
+    try:
+        return "folder" if stat.S_ISDIR(os.stat(entry.path).st_mode) else "file"
+    except OSError as error:
+        leads_nowhere = isinstance(error, FileNotFoundError) or error.errno == errno.ELOOP
+        return "file" if leads_nowhere else "unknown"
 
 
 def recordings(
@@ -136,10 +171,17 @@ def keep_files(target: str | None, names: Sequence[str], *, force: bool = False)
 
 def must_be_file(path: Path, name: str) -> None:
     """Refuse what is absent or a folder. Raises `TraceError`; what is no plain file is refused where it is opened."""
-    if path.is_dir():
-        raise TraceError(f"{name}: no *.trace.json in this folder", file=name)
-    if not path.exists():
-        raise TraceError(f"{name}: no such file{_meant(name)}", file=name)
+    try:
+        mode = path.stat().st_mode
+        if not stat.S_ISDIR(mode):
+            return
+        os.scandir(path).close()
+    except FileNotFoundError:
+        raise TraceError(f"{name}: no such file{_meant(name)}", file=name) from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise TraceError(f"{name}: cannot be read: {reason}; nothing in it was looked at", file=name) from None
+    raise TraceError(f"{name}: no *.trace.json in this folder", file=name)
 
 
 def _meant(name: str) -> str:
@@ -155,6 +197,8 @@ def message_of(error: Exception, name: str) -> str:
         return error.message
     if isinstance(error, OSError):
         return f"{name}: cannot be read: {error.strerror or error}"
+    if isinstance(error, MemoryError):
+        return f"{name}: there is not enough memory to read it"
     if isinstance(error, RecursionError):
         return f"{name}: its content is nested too deeply"
     frames = traceback.extract_tb(error.__traceback__)

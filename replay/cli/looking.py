@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import click
@@ -10,7 +11,7 @@ import msgspec
 
 from kernel.errors import TraceError
 from replay.cli import output
-from replay.cli.files import expand, message_of, one_recording, recordings
+from replay.cli.files import expand, message_of, must_be_file, one_recording, recordings
 from replay.cli.status import DIFFERENT, SAME, UNUSABLE
 from replay.play import RecordedRun, Recording
 from replay.report import Paint, View, heading, literal, run_lines, step_detail, to_json
@@ -192,6 +193,7 @@ def scan_files(*, files: Sequence[str], form: str) -> int:
         output.progress(done, len(names))
 
         def work(name: str = name) -> None:
+            must_be_file(Path(name), name)
             try:
                 found = scan_file(name)
             except ValueError as error:

@@ -8,6 +8,9 @@ import sys
 from collections.abc import Iterable
 from typing import TextIO
 
+import click
+
+from replay.cli.status import USAGE
 from replay.report import literal
 
 _NARROW = str.maketrans(
@@ -42,8 +45,13 @@ def lines(report: Iterable[str]) -> None:
 
 
 def flush() -> None:
-    """Hand on what was written: somebody waits for a line of it."""
-    sys.stdout.flush()
+    """Hand on what was written: somebody waits for it, or it is the end. Raises `OutputError`."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise OutputError(error) from None
 
 
 def problem(message: str) -> None:
@@ -61,7 +69,27 @@ def progress(done: int, total: int) -> None:
         sys.stderr.flush()
 
 
+class OutputError(click.ClickException):
+    """The report cannot be written; that says nothing about the file that was read, nor about its verdict."""
+
+    exit_code = USAGE
+
+    def __init__(self, error: OSError) -> None:
+        super().__init__(f"standard output cannot be written: {error.strerror or error}; send it elsewhere")
+
+
 def _write(stream: TextIO, text: str) -> None:
+    try:
+        _encode(stream, text)
+    except BrokenPipeError:
+        if stream is sys.stdout:
+            raise
+    except OSError as error:  # of standard error nothing can be told
+        if stream is sys.stdout:
+            raise OutputError(error) from None
+
+
+def _encode(stream: TextIO, text: str) -> None:
     try:
         stream.write(text)
     except UnicodeEncodeError:

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Literal
 
 import msgspec
-from syrupy.data import Snapshot, SnapshotCollection
 
 from kernel.agent import Agent
 from kernel.errors import ConfigError, TracefirstError
@@ -16,13 +15,13 @@ from replay.loading import load
 from replay.play import Recording, ReplayResult, replay, rules_for
 from replay.suite.accepting import Acceptance, acceptance
 from replay.suite.agents import AgentNotFound, load_agent
-from replay.suite.extension import ReplaySnapshotExtension, diff
+from replay.suite.extension import ReplaySnapshotExtension, cannot, diff, write_snapshot
 from replay.suite.failure import ReplayFailed, headline_of, of_settings, of_verdict
 from replay.suite.paths import snapshot_path
 from replay.suite.settings import Command, Settings
 from replay.suite.snapshot import header, snapshot_text
 
-SnapshotState = Literal["equal", "written", "updated", "missing", "stale", "changed", "not_compared"]
+SnapshotState = Literal["equal", "written", "updated", "missing", "stale", "changed", "unusable", "not_compared"]
 
 _DIFF_LINES = 40
 
@@ -228,14 +227,18 @@ def _snapshot(
     settings: Settings, text: str, verdict: str, path: Path, shown: str, node: str
 ) -> tuple[SnapshotState, tuple[str, ...], ReplayFailed | None]:
     extension = ReplaySnapshotExtension()
-    stored = extension.read_snapshot_data_from_location(snapshot_location=str(path))
+    try:
+        stored = extension.read_snapshot_data_from_location(snapshot_location=str(path))
+    except (OSError, UnicodeDecodeError) as error:
+        return _unusable(settings, path, shown, verdict, "read", error)
     if stored == text:
         return "equal", (), None
     changes = tuple(diff(stored or "", text))
     if settings.update:
-        collection = SnapshotCollection(location=str(path))
-        collection.add(Snapshot(name=path.name, data=text))
-        extension.write_snapshot_collection(snapshot_collection=collection)
+        try:
+            write_snapshot(path, text)
+        except OSError as error:
+            return _unusable(settings, path, shown, verdict, "written", error)
         return ("written" if stored is None else "updated"), changes, None
     where = settings.shown(path)
     state, headline, told = _compared(stored, text, where)
@@ -252,6 +255,13 @@ def _snapshot(
         f"next: {command}",
     ]
     return state, (), ReplayFailed(state, shown, f"{headline}: {command}", "\n".join(story))
+
+
+def _unusable(
+    settings: Settings, path: Path, shown: str, verdict: str, be: str, error: OSError | UnicodeDecodeError
+) -> tuple[SnapshotState, tuple[str, ...], ReplayFailed]:
+    story = f"{shown}: {cannot(be, Path(settings.shown(path)), error)}\nthe replay itself is {verdict}"
+    return "unusable", (), ReplayFailed("unusable", shown, f"snapshot cannot be {be}", story)
 
 
 def _compared(stored: str | None, text: str, where: str) -> tuple[Literal["missing", "stale", "changed"], str, str]:

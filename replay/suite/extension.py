@@ -6,6 +6,7 @@ import os
 import re
 import unicodedata
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from difflib import unified_diff
 from pathlib import Path
@@ -88,16 +89,12 @@ class ReplaySnapshotExtension(SingleFileSnapshotExtension):
 
     @classmethod
     def write_snapshot_collection(cls, *, snapshot_collection: SnapshotCollection, **_: Any) -> None:
-        """Replace the file by a rename, so that a reader meets the old text or the new one."""
+        """As `write_snapshot`. syrupy writes at the end of the session, where an error would end in a traceback."""
         path = Path(snapshot_collection.location)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        text = next(iter(snapshot_collection)).data
-        beside = path.with_name(f".{os.getpid()}.tmp")
         try:
-            beside.write_text(str(text), encoding="utf-8", newline="\n")
-            os.replace(beside, path)
-        finally:
-            beside.unlink(missing_ok=True)
+            write_snapshot(path, str(next(iter(snapshot_collection)).data))
+        except OSError as error:
+            pytest.exit(f"replay: {cannot('written', path, error)}", returncode=pytest.ExitCode.USAGE_ERROR)
 
     def diff_lines(self, serialized_data: Any, snapshot_data: Any) -> Iterator[str]:
         """The lines that differ; where both would look alike, with what is not ASCII escaped."""
@@ -115,6 +112,24 @@ def file_name(name: str) -> str:
 
 def _plain(name: str) -> str:
     return _NOT_IN_NAMES.sub("", name).encode(errors="replace")[:_NAME_BYTES].decode(errors="ignore")
+
+
+def write_snapshot(path: Path, text: str) -> None:
+    """Replace the file by a rename, so that a reader meets the old text or the new one. Raises `OSError`."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f".{os.getpid()}.tmp")
+    try:
+        beside.write_text(text, encoding="utf-8", newline="\n")
+        os.replace(beside, path)
+    finally:
+        with suppress(OSError):
+            beside.unlink(missing_ok=True)
+
+
+def cannot(be: str, path: Path, error: OSError | UnicodeDecodeError) -> str:
+    """What to tell of a snapshot that cannot be read or written."""
+    reason = f"it is no UTF-8: {error.reason}" if isinstance(error, UnicodeDecodeError) else error.strerror or error
+    return f"the snapshot {path} cannot be {be}: {reason}; check the path and its permissions"
 
 
 def diff(old: str, new: str) -> list[str]:

@@ -20,6 +20,7 @@ Reason = Literal[
     "missing",
     "stale",
     "changed",
+    "unusable",
     "unreadable",
     "agent",
     "marker",

@@ -245,9 +245,13 @@ class Suite:
             tally.kept_because = "because not all tests ran"
         else:
             for path in tally.unused:
-                path.unlink()
-                tally.deleted.append(path)
-            tally.unused = []
+                try:
+                    path.unlink()
+                except OSError as error:
+                    tally.complaints.append(f"{shown(path)} cannot be deleted: {error.strerror}")
+                else:
+                    tally.deleted.append(path)
+            tally.unused = [path for path in tally.unused if path not in tally.deleted]
 
     def _touched(self, folder: Path) -> bool:
         prefix = self.settings.shown(folder)

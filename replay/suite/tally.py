@@ -14,7 +14,7 @@ from replay.suite.settings import Settings
 
 VERDICTS = ("same", "drifted", "diverged", "not_checked")
 RARE_VERDICTS = ("crashed", "imported")
-NOT_EQUAL = ("missing", "stale", "changed")
+NOT_EQUAL = ("missing", "stale", "changed", "unusable")
 PREFIX = "replay_"
 
 _CHANGE_LINES, _DIFFERENCE_LINES = 12, 60
@@ -132,7 +132,7 @@ class Tally:
             yield f"{len(self.written)} snapshots: " + ", ".join(
                 f"{n} ended with {end}" for end, n in ends.most_common()
             )
-        if settings.update and not self.written and set(self.snapshots) - {"not_compared"}:
+        if settings.update and not self.written and set(self.snapshots) - {"not_compared", "unusable"}:
             yield "no snapshot needed an update"
         if settings.not_written and self.snapshots:
             yield f"--snapshot-update does not write snapshots of replays {settings.not_written}"

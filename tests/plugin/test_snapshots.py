@@ -182,3 +182,51 @@ def test_the_snapshots_of_skipped_tests_are_kept(
     assert project.run().ret == pytest.ExitCode.OK
     assert project.run(update).ret == pytest.ExitCode.OK
     assert {path.name for path in project.path.rglob("*.replay")} == before
+
+
+@pytest.mark.parametrize("option", ["", "--replay-update"])
+@pytest.mark.parametrize("how", ["a file for the folder", "a folder for the file", "no UTF-8"])
+def test_a_snapshot_that_cannot_be_read_is_named_and_the_replay_counts(project: Project, how: str, option: str) -> None:
+    project.settings()
+    project.record("order-5xx")
+    path = project.snapshot("order-5xx")
+    if how == "a file for the folder":
+        path.parent.write_text("in the way")
+    else:
+        path.parent.mkdir()
+        path.mkdir() if how == "a folder for the file" else path.write_bytes(b"\xff\xfe\x00")
+    result = project.run(*filter(None, [option]))
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    text = result.stdout.str()
+    assert "the snapshot fixtures/__replays__/order-5xx.replay.txt cannot be read: " in text
+    assert "replay: 1 same, 0 drifted, 0 diverged, 0 not checked" in text
+    assert "replay: snapshots 1 unusable" in text
+    assert "Traceback" not in text and "nothing was checked" not in text and "Error: [Errno" not in text
+
+
+def test_a_snapshot_that_cannot_be_written_is_named_and_the_replay_counts(project: Project) -> None:
+    """On a disk that takes no byte more: permissions would not stop root."""
+    project.settings()
+    project.record("order-5xx")
+    project.write(
+        "conftest.py",
+        """
+import resource, signal, pytest
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item):
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
+    try:
+        return (yield)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+""",
+    )
+    result = project.run_apart("--replay-update", "-p", "no:pytester")
+    text = result.stdout.str()
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    assert "the snapshot fixtures/__replays__/order-5xx.replay.txt cannot be written: File too large" in text
+    assert "replay: 1 same" in text and "replay: snapshots 1 unusable" in text
+    assert "Traceback" not in text and "no snapshot needed an update" not in text
+    assert list(project.snapshot("order-5xx").parent.iterdir()) == []

@@ -50,13 +50,6 @@ os._exit(0)
 VARIANTS = ["nobody", "file", "parent", "long", "loop", "dangling", "device", "proc", "full", "gone"]
 
 
-def let_others_in(place: Path) -> None:
-    """Let user `nobody` pass through the folders of this test: root may write wherever it likes, so it has to be him."""
-    for folder in (place, *place.parents):
-        if folder.stat().st_uid == os.geteuid() and folder.name.startswith(("pytest-", place.name)):
-            folder.chmod(0o755)
-
-
 def prepare(how: str, place: Path) -> str:
     if how == "nobody":
         (place / "closed").mkdir(mode=0o555)
@@ -76,13 +69,14 @@ def prepare(how: str, place: Path) -> str:
 
 @pytest.mark.parametrize("how", VARIANTS)
 def test_the_result_and_the_log_say_that_spans_wait_in_memory_and_end_with_the_process(
-    how: str, tmp_path: Path
+    how: str, public_path: Path
 ) -> None:
-    let_others_in(tmp_path)
-    arg = prepare(how, tmp_path)
-    environ = {**os.environ, "PYTHONPATH": str(ROOT), "XDG_STATE_HOME": str(tmp_path / "state")}
-    command = [sys.executable, "-c", RUN, str(tmp_path), how, arg]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environ, cwd=tmp_path, check=False)
+    arg = prepare(how, public_path)
+    environ = {**os.environ, "PYTHONPATH": str(ROOT), "XDG_STATE_HOME": str(public_path / "state")}
+    command = [sys.executable, "-c", RUN, str(public_path), how, arg]
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=60, env=environ, cwd=public_path, check=False
+    )
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
     assert told["stop"] == "finish" and told["in_memory"] == 3
@@ -146,10 +140,9 @@ os._exit(0)
 """
 
 
-def test_spans_that_another_user_left_in_the_spool_are_named(tmp_path: Path) -> None:
-    let_others_in(tmp_path)
+def test_spans_that_another_user_left_in_the_spool_are_named(public_path: Path) -> None:
     environ = {**os.environ, "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-c", UNREADABLE, str(tmp_path)]
+    command = [sys.executable, "-c", UNREADABLE, str(public_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environ, check=False)
     assert done.returncode == 0, done.stderr
     assert "spans of ended processes cannot be sent: spool " in done.stderr and "Permission denied" in done.stderr
