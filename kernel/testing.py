@@ -17,10 +17,12 @@ from kernel.seams import DeadlineExceeded, Point
 __all__ = ["CountingClock", "CountingIds", "FunctionModel", "ScriptedModel"]
 
 T = TypeVar("T")
+_HANGS_S = 1.0
+"""What takes longer in real time hangs: much more than anything that ends takes on a busy machine."""
 
 
 class CountingClock:
-    """Each reading is a millisecond after the last; sleeping moves it on; nothing takes real time."""
+    """Each reading is a millisecond after the last; sleeping moves it on; only what hangs takes real time, a second."""
 
     def __init__(self, start_ns: int = 1_767_225_600_000_000_000, step_ns: int = 1_000_000) -> None:
         self._now = start_ns
@@ -37,7 +39,7 @@ class CountingClock:
         if seconds is None:
             return await awaitable
         try:
-            async with asyncio.timeout(min(seconds, 0.2)):
+            async with asyncio.timeout(min(seconds, _HANGS_S)):
                 return await awaitable
         except TimeoutError:
             self._now += int(seconds * 1e9)

@@ -19,7 +19,8 @@ from kernel.trace.journal import JOURNAL_SUFFIX, SUFFIX
 _DAY_NS = 86_400 * 10**9
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
 _NAME = re.compile(
-    rf".+-(?P<trace>[0-9a-f]{{32}})(-[0-9a-f]{{8}})?({re.escape(SUFFIX)}|{re.escape(JOURNAL_SUFFIX)})", re.DOTALL
+    rf".+-(?P<trace>[0-9a-f]{{32}})(-[0-9a-f]{{8}})?(\.killed-[0-9a-f]+)?({re.escape(SUFFIX)}|{re.escape(JOURNAL_SUFFIX)})",
+    re.DOTALL,
 )
 _TRACE_ID = re.compile(rb'"traceId":\s*"([0-9a-f]{32})"')
 _START = re.compile(rb'"startTimeUnixNano":\s*"(\d{1,20})"')

@@ -15,6 +15,7 @@ import gzip
 import importlib
 import json
 import threading
+import time
 import zlib
 from collections import Counter
 from collections.abc import Callable
@@ -57,6 +58,7 @@ class OtlpServer:
         self.taken: list[Taken] = []
         self.faults: list[str] = []
         self.requests = 0
+        self.arrived_ns: list[int] = []  # on the steady clock
         self._script: list[Reply] = []
         self._changed = threading.Condition()
         self._closing = threading.Event()
@@ -105,9 +107,11 @@ class OtlpServer:
         return Counter(span.span_id.hex() for span in self.spans)
 
     def _serve(self, handler: BaseHTTPRequestHandler) -> None:
+        arrived_ns = time.monotonic_ns()
         raw = handler.rfile.read(int(handler.headers["Content-Length"]))
         with self._changed:
             self.requests += 1
+            self.arrived_ns.append(arrived_ns)
             reply = self._script.pop(0) if self._script else self.default
             if not reply.hang and reply.status == 200:
                 reply = self._take(handler, raw, reply)

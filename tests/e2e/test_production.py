@@ -14,6 +14,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -40,8 +41,6 @@ pytestmark = [pytest.mark.e2e, pytest.mark.skipif(_unavailable is not None, reas
 ROOT = Path(__file__).parents[2]
 LIMITS = Limits(delay_s=0.05, retry_initial_s=0.1, retry_max_s=0.5)
 KILLS = 200 if os.environ.get("TRACEFIRST_SOAK") else 15
-P99_MS = 5.0
-"""Asserted loosely, for a busy machine; what is measured is printed, and is far below 1 ms."""
 
 
 @pytest.fixture
@@ -162,37 +161,16 @@ def test_fifty_runs_at_once_in_threads_and_processes(collector: CollectorServer,
 # ---- outages
 
 
-class Waiting(Steps):
-    """Answers after 3 ms; notes what the kernel takes between two calls."""
-
-    def __init__(self, count: int) -> None:
-        super().__init__(count)
-        self.taken_ms: list[float] = []
-        self._answered = 0
-
-    async def complete(self, request: Any) -> Reply:
-        if self._answered:
-            self.taken_ms.append((time.perf_counter_ns() - self._answered) / 1e6)
-        await asyncio.sleep(0.003)
-        self._answered = time.perf_counter_ns()
-        return await ScriptedModel.complete(self, request)
-
-    def p99(self) -> float:
-        return sorted(self.taken_ms)[len(self.taken_ms) * 99 // 100]
+_connecting: list[str] = []
+"""The threads that opened a connection, by name."""
 
 
-def measured(tmp_path: Path, name: str, sink: OtlpSink) -> tuple[RunResult, float]:
-    """Runs without the export and with it, in turn: the last one with, and by how many ms its slow steps are slower. Of
-    each kind the best round counts, as other work on the machine only ever adds."""
-    without, with_export = [], []
-    for number in range(3):
-        plain, exported = Waiting(200), Waiting(200)
-        go(plain, Tracing(file=tmp_path / f"plain-{number}.trace.json"), "word " * 100)
-        result = go(exported, Tracing(file=tmp_path / f"{name}-{number}.trace.json", sinks=[sink]), "word " * 100)
-        without.append(plain.p99())
-        with_export.append(exported.p99())
-    print(f"{name}: 99th percentile of a step {min(without):.3f} ms, with export {min(with_export):.3f} ms")
-    return result, min(with_export) - min(without)
+def _note_connection(event: str, args: tuple[Any, ...]) -> None:
+    if event == "socket.connect":
+        _connecting.append(threading.current_thread().name)
+
+
+sys.addaudithook(_note_connection)  # stays for the process, and costs a comparison
 
 
 @pytest.mark.parametrize("outage", ["down", "hanging", "503"])
@@ -201,18 +179,16 @@ def test_an_outage_delays_no_step_and_loses_no_span(outage: str, tmp_path: Path)
     answers = {"hanging": Answer(hang=True), "503": Answer(status=503)}
     port = free_port()
     sink = OtlpSink(f"http://127.0.0.1:{port}", timeout_s=0.5, spool=tmp_path / "spool", limits=LIMITS)
-    if outage == "down":
-        result, added = measured(tmp_path, outage, sink)
-    else:
-        with OtlpServer(port=port, default=answers[outage]):
-            result, added = measured(tmp_path, outage, sink)
+    _connecting.clear()
+    with nullcontext() if outage == "down" else OtlpServer(port=port, default=answers[outage]):
+        for number in range(3):
+            trace = Tracing(file=tmp_path / f"{outage}-{number}.trace.json", sinks=[sink])
+            result = go(Steps(200), trace, "word " * 100)
+        sink.flush(0.1)
+    assert set(_connecting) == {"tracefirst-otlp-sender"}, "no step has to do with the network"
     assert (result.ok, len(result.steps)) == (True, 200)
     assert [warning for warning in result.warnings if "wait for" not in warning] == []
-    assert added < P99_MS
-    began = time.monotonic()
-    waiting = shutdown(1.0).waiting
-    assert time.monotonic() - began < 2.0
-    assert waiting > 0
+    assert shutdown(1.0).waiting > 0
     with OtlpServer(port=port) as server:
         assert sink.flush(30).waiting == 0
         sent = [span for n in range(3) for span in spans_of(tmp_path / f"{outage}-{n}.trace.json")]

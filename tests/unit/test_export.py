@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -286,17 +285,22 @@ def test_an_answer_that_may_change_is_asked_again(server: OtlpServer, sinks: Sin
 
 
 def test_retry_after_is_honoured(server: OtlpServer, sinks: Sinks) -> None:
-    """The server is not asked earlier, not by a flush either."""
-    server.script(*[Reply(status=429, headers=(("Retry-After", "0.4"),))] * 2)
+    """The server is not asked earlier."""
+    server.script(Reply(status=429, headers=(("Retry-After", "0.4"),)))
+    sink = sinks(server.url)
+    send(sink, 1)
+    assert sink.flush(60).sent == 1
+    first, second = server.arrived_ns
+    assert second - first >= 400_000_000
+
+
+def test_retry_after_is_honoured_by_a_flush_as_well(server: OtlpServer, sinks: Sinks) -> None:
+    server.script(Reply(status=429, headers=(("Retry-After", "3600"),)))
     sink = sinks(server.url)
     send(sink, 1)
     server.wait_for(lambda: server.requests == 1)
-    asked = time.monotonic()
-    server.wait_for(lambda: server.requests == 2)
-    assert time.monotonic() - asked >= 0.35
     assert sink.flush(0.1).waiting == 1
-    assert server.requests == 2
-    assert sink.flush().sent == 1
+    assert server.requests == 1
 
 
 def test_a_refusal_is_counted_with_the_servers_words_and_without_our_secrets(
@@ -375,22 +379,20 @@ def test_a_server_that_comes_back_in_mid_way_gets_each_span_once_in_order(
 
 def test_a_hanging_server_holds_up_neither_the_run_nor_the_end(sinks: Sinks) -> None:
     with OtlpServer(default=Reply(hang=True)) as hanging:
-        sink = sinks(hanging.url, timeout_s=5.0)
+        sink = sinks(hanging.url, timeout_s=3600.0)
         send(sink, 1)
         hanging.wait_for(lambda: hanging.requests == 1)
-        started = time.monotonic()
         send(sink, *range(2, 1001))
         sink.close()
         stats = sink.flush(0.1)
-        assert time.monotonic() - started < 5
-        assert stats.waiting == 1000
+        assert (stats.waiting, hanging.requests) == (1000, 1), "the first request was still waiting for its answer"
     with OtlpServer(port=hanging.port) as server:
         assert sink.flush().sent == 1000
         assert server.span_ids == ids(1, 1000)
 
 
 @pytest.mark.parametrize(
-    "reply", [Reply(status=401), Reply(status=302), Reply(status=429, headers=(("Retry-After", "60"),))]
+    "reply", [Reply(status=401), Reply(status=302), Reply(status=429, headers=(("Retry-After", "86400"),))]
 )
 def test_the_end_of_a_process_does_not_wait_for_what_will_not_mend_in_time(tmp_path: Path, reply: Reply) -> None:
     with OtlpServer(default=reply) as server:
@@ -398,9 +400,7 @@ def test_the_end_of_a_process_does_not_wait_for_what_will_not_mend_in_time(tmp_p
         assert target is not None
         outbox = Outbox(target, tmp_path, FAST)
         outbox.put(span(1), RESOURCE)
-        started = time.monotonic()
-        assert outbox.flush(30, give_up=True).waiting == 1
-        assert time.monotonic() - started < 10
+        assert outbox.flush(3600, give_up=True).waiting == 1  # else it would take an hour
 
 
 def test_a_server_that_never_answers_is_given_up_after_the_timeout(sinks: Sinks) -> None:
@@ -485,12 +485,10 @@ def finished(process: subprocess.Popen[str]) -> str:
 
 
 def test_what_a_process_could_not_send_is_sent_by_the_next_one(tmp_path: Path) -> None:
-    """The end of the process is quick, says how many spans wait and where; the next process has only to start."""
+    """The end of the process says how many spans wait and where; the next process has only to start."""
     with OtlpServer() as gone:
         pass
-    started = time.monotonic()
     said = finished(child("send(1, 100)", gone.url, tmp_path))
-    assert time.monotonic() - started < 5
     assert f"100 spans for {gone.url}/v1/traces wait in {tmp_path}" in said
     with OtlpServer(port=gone.port) as server:
         assert finished(child("send(101, 110)", server.url, tmp_path)) == ""

@@ -12,7 +12,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -226,16 +225,15 @@ def test_b104_a_run_takes_no_longer_for_a_collector_that_is_away(
 ) -> None:
     with OtlpServer(default=Answer(hang=True)) as server:
         url = server.url if away == "never answers" else f"http://127.0.0.1:{free_port()}"
-        sink = OtlpSink(url, timeout_s=0.2, spool=tmp_path / "spool", limits=LIMITS)
-        began = time.monotonic()
+        sink = OtlpSink(url, timeout_s=3600.0, spool=tmp_path / "spool", limits=LIMITS)
         result = record(
             tmp_path / "run.trace.json",
             [*[act("look", at=str(n)) for n in range(4)], finish("done")],
             trace=Tracing(file=tmp_path / "run.trace.json", sinks=[sink], join=False),
         )
-        assert time.monotonic() - began < 2.0  # a connect or a read would wait for 10 s
-        assert result.ok
-        sink.flush(0.5)
+        assert result.ok  # a run that waited for an answer would take an hour
+    if sink._outbox is not None:
+        sink._outbox.flush(60, give_up=True)
         told = [one for one in caplog.records if "does not take spans" in one.getMessage()]
         assert len(told) == 1
     (recording,) = load(tmp_path / "run.trace.json")
@@ -262,11 +260,13 @@ def child(code: str, *args: str | Path, **options: Any) -> subprocess.Popen[str]
 
 def test_b105_the_process_ends_in_bounded_time_and_says_how_many_spans_wait(tmp_path: Path) -> None:
     with OtlpServer(default=Answer(hang=True)) as server:
-        code = "record(Path(sys.argv[1]) / 'a.trace.json', trace=Tracing(otlp=sys.argv[2], join=False))\nprint(time.time(), flush=True)"
+        code = """
+os.environ["OTEL_EXPORTER_OTLP_TIMEOUT"] = "3600000"
+record(Path(sys.argv[1]) / "a.trace.json", trace=Tracing(otlp=sys.argv[2], join=False))
+"""
         process = child(code, tmp_path, server.url)
-        out, err = process.communicate(timeout=30)
+        _, err = process.communicate(timeout=300)  # one that waited for the answer would take an hour
         assert process.returncode == 0
-        assert time.time() - float(out) < 8.0  # 5 s for the server, the rest for the interpreter on a busy machine
         assert "6 spans for" in err
         assert "wait in" in err
 
@@ -277,7 +277,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background
 def slow() -> str:
     "Wait."
     print("in the tool", flush=True)
-    time.sleep(60)
+    time.sleep(3600)
     return ""
 record(Path(sys.argv[1]) / "a.trace.json", [act("slow")], tools=registry(slow),
        trace=Tracing(file=Path(sys.argv[1]) / "a.trace.json", otlp=sys.argv[2], join=False))
@@ -286,9 +286,7 @@ record(Path(sys.argv[1]) / "a.trace.json", [act("slow")], tools=registry(slow),
     assert process.stdout is not None
     assert process.stdout.readline() == "in the tool\n"
     process.send_signal(signal.SIGINT)
-    began = time.monotonic()
-    _, err = process.communicate(timeout=30)
-    assert time.monotonic() - began < 8.0
+    _, err = process.communicate(timeout=300)  # one that waited for the tool would take an hour
     assert "KeyboardInterrupt" in err
     assert "wait in" in err
     (recording,) = load(tmp_path / "a.trace.json")
@@ -332,7 +330,7 @@ def slow() -> str:
     count.append(1)
     if len(count) == 3:
         print("third", flush=True)
-        time.sleep(60)
+        time.sleep(3600)
     return f"{len(count)}"
 record(Path(sys.argv[1]) / "a.trace.json", [act("slow")] * 5, tools=registry(slow, volatile=True))
 """
