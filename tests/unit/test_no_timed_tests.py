@@ -9,7 +9,8 @@ import pytest
 
 TESTS = Path(__file__).parents[1]
 CLOCKS = {"time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns"}
-FILES = sorted(path for path in TESTS.rglob("*.py") if "bench" not in path.parts)
+FILES = sorted(path for path in TESTS.rglob("*.py") if not {"bench", "e2e"} & set(path.parts))
+"""All but what measures, and what waits for a real server or for the moment of a kill."""
 
 
 def calls(node: ast.AST) -> set[str]:
