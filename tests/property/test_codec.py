@@ -126,7 +126,7 @@ def test_a_changed_attribute_is_named_with_its_span(run: Run, data: st.DataObjec
     key = data.draw(st.sampled_from(sorted(span.attributes.keys() - {sc.SEAL})))
     was = dict(span.attributes)
     span.attributes[key] = data.draw(changes(was[key]))
-    assume(span.attributes[key] != was[key])
+    assume(seal({key: span.attributes[key]}) != seal({key: was[key]}))  # what OTLP writes alike is no change
     _, problems = decode_run(spans[0], spans[1:])
     named = {problem.attribute for problem in problems if problem.span_id == span.span_id}
     collides = seal({key: was[key]}).partition(".")[2] == seal({key: span.attributes[key]}).partition(".")[2]
