@@ -14,7 +14,7 @@ import msgspec
 from kernel.ambient import Parent, current_parent
 from kernel.errors import ConfigError
 from kernel.masking import Masker
-from kernel.record import FORMAT_VERSION, RunHead, to_jsonable
+from kernel.record import FORMAT_VERSION, RunHead
 from kernel.seams import Clock, Ids
 from kernel.trace import (
     JOURNAL_SUFFIX,
@@ -22,11 +22,10 @@ from kernel.trace import (
     Journal,
     Link,
     Recorder,
-    Resource,
     Scrubber,
     Sink,
     Span,
-    environment_resource,
+    described_resource,
     finish_span,
     prune,
     semconv as sc,
@@ -98,7 +97,7 @@ class Tracing:
         self.keep_days = keep_days
         self.keep_bytes = keep_bytes
         self.join = join
-        resource = _resource(service, attributes or {})
+        resource = described_resource(service, attributes or {})
         shown = resource.attributes if self.masker is None else self.masker.mask(resource.attributes)
         self.resource = msgspec.structs.replace(resource, attributes=shown)
         self._pruned_ns: int | None = None
@@ -381,13 +380,6 @@ def _endpoint() -> str | None:
     if "otlp" not in exporters:
         return None
     return os.environ.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") or os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT") or None
-
-
-def _resource(service: str | None, more: dict[str, Any]) -> Resource:
-    base = environment_resource()
-    named = {"service.name": service} if service else {}
-    attributes = {**base.attributes, **to_jsonable(more), **named}
-    return Resource(attributes=attributes, scope_name=base.scope_name, scope_version=base.scope_version)
 
 
 def _another(path: Path) -> Path:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, Protocol, cast
 
 import msgspec
 from msgspec.structs import replace
 
 from kernel.errors import ModelError
-from kernel.loop.read import Prompt
+from kernel.loop.limits import Spending
+from kernel.loop.read import Prompt, Transcript
+from kernel.loop.tracer import Tracer
 from kernel.record import (
     MAX_ATTEMPT_CHARS,
     Attempt,
     Chat,
     Reply,
+    RunHead,
     StopReason,
     ToolCall,
     Usage,
@@ -23,10 +26,7 @@ from kernel.record import (
     output_bound,
     valid_text,
 )
-from kernel.seams import DeadlineExceeded
-
-if TYPE_CHECKING:
-    from kernel.loop.loop import Loop
+from kernel.seams import DeadlineExceeded, Seams
 
 FIRST_WAIT_S = 0.5
 MAX_WAIT_S = 60.0
@@ -38,7 +38,23 @@ _COUNTS = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_to
 _INF = float("inf")
 
 
-async def ask(loop: Loop, step: int, prompt: Prompt) -> tuple[Chat, tuple[StopReason, str] | None]:
+class Asking(Protocol):
+    """What asking a model needs of the loop."""
+
+    head: RunHead
+    seams: Seams
+    spending: Spending
+    tracer: Tracer
+    transcript: Transcript
+
+    @property
+    def bound(self) -> int | None: ...
+    def elapsed_ns(self) -> int: ...
+    def started_ns(self) -> int: ...
+    def left_s(self) -> float | None: ...
+
+
+async def ask(loop: Asking, step: int, prompt: Prompt) -> tuple[Chat, tuple[StopReason, str] | None]:
     """Get a reply. Without one, the second value says why the run must stop."""
     bound = output_bound(prompt.request.params) if prompt.bounded_by else loop.bound
     chat = Chat(
@@ -65,7 +81,7 @@ async def ask(loop: Loop, step: int, prompt: Prompt) -> tuple[Chat, tuple[StopRe
 
 
 async def _attempted(
-    loop: Loop, step: int, prompt: Prompt, bound: int | None, attempts: list[Attempt]
+    loop: Asking, step: int, prompt: Prompt, bound: int | None, attempts: list[Attempt]
 ) -> tuple[Reply | None, tuple[StopReason, str] | None]:
     """The reply, or why there is none; failed attempts are added to `attempts` and reported as they happen."""
     reply: Reply | None = None
@@ -232,12 +248,12 @@ def _charged(error: ModelError, prompt: Prompt) -> int | None:
     return prompt.estimated_tokens if _was_processed(error) else None
 
 
-def _left(loop: Loop, elapsed_ns: int, waited_s: float) -> float | None:
+def _left(loop: Asking, elapsed_ns: int, waited_s: float) -> float | None:
     timeout_s = loop.head.budget.timeout_s
     return None if timeout_s is None else max(timeout_s - elapsed_ns / 1e9 - waited_s, 0.0)
 
 
-def _reserve_again(loop: Loop, prompt: Prompt, bound: int | None) -> tuple[StopReason, str] | None:
+def _reserve_again(loop: Asking, prompt: Prompt, bound: int | None) -> tuple[StopReason, str] | None:
     """Why the same request, with the same bound on its reply, may not be sent once more."""
     reserved = loop.spending.reserve(prompt.estimated_tokens, bound)
     if reserved.refused is not None:
@@ -250,7 +266,7 @@ def _reserve_again(loop: Loop, prompt: Prompt, bound: int | None) -> tuple[StopR
 
 
 def _failed(
-    loop: Loop, step: int, attempts: list[Attempt], error: ModelError
+    loop: Asking, step: int, attempts: list[Attempt], error: ModelError
 ) -> tuple[Attempt, tuple[StopReason, str] | None]:
     """Book a failed attempt: how long to wait, or why to stop."""
     number = len(attempts) + 1

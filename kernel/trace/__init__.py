@@ -27,7 +27,7 @@ if TYPE_CHECKING:
         to_span,
     )
     from kernel.trace.recorder import Recorder, Sink
-    from kernel.trace.resource import environment_resource
+    from kernel.trace.resource import described_resource, environment_resource
     from kernel.trace.retention import prune, trace_path
     from kernel.trace.scrub import Scrubber, masked_run
     from kernel.trace.span import (
@@ -59,7 +59,7 @@ else:
             to_resource to_span
         """,
         recorder="Recorder Sink",
-        resource="environment_resource",
+        resource="described_resource environment_resource",
         retention="prune trace_path",
         scrub="Scrubber masked_run",
         span="""

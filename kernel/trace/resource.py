@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import unquote
 
+from kernel.record import to_jsonable
 from kernel.trace import semconv as sc
 from kernel.trace.span import Resource
 from kernel.version import VERSION
@@ -22,3 +23,11 @@ def environment_resource(environ: Mapping[str, str] = os.environ) -> Resource:
     if service := environ.get("OTEL_SERVICE_NAME"):
         attributes["service.name"] = service
     return Resource(attributes=attributes, scope_name=sc.SCOPE_NAME, scope_version=VERSION)
+
+
+def described_resource(service: str | None, more: dict[str, Any]) -> Resource:
+    """The environment's resource with a service name and further attributes, as JSON values."""
+    base = environment_resource()
+    named = {"service.name": service} if service else {}
+    attributes = {**base.attributes, **to_jsonable(more), **named}
+    return Resource(attributes=attributes, scope_name=base.scope_name, scope_version=base.scope_version)
