@@ -13,6 +13,7 @@ from kernel.record import ModelParams, ToolSpec, parse_json
 from kernel.trace import tool_from_json
 from replay.importers.messages import read_message, refuse
 from replay.importers.model import Dialogue
+from replay.importers.shapes import to_chat
 from replay.importers.text import is_text_protocol, read_text
 from replay.importers.turns import Reading, read_turns
 from replay.readers import open_plain, read_plain
@@ -131,7 +132,11 @@ def read_dialogue(document: Any, place: str, file: str, agent: str | None) -> Di
     at = f"{place}/{key}"
     if not listed:
         raise refuse(file, at, "the list of messages is empty", "There is nothing to import")
-    messages = [read_message(data, file, f"{at}/{index}") for index, data in enumerate(listed)]
+    spelt = [(f"{at}/{index}", chat) for index, data in enumerate(listed) for chat in _spelt(data)]
+    if key == "messages" and isinstance(system := document.get("system"), (str, list)) and system:
+        spelt.insert(0, (f"{place}/system", {"role": "system", "content": system}))
+    listed = [chat for _, chat in spelt]
+    messages = [read_message(chat, file, where) for where, chat in spelt]
     is_text = is_text_protocol(document, listed, messages)
     read = Reading(turns=[], sent=[], absent=[]) if is_text else read_turns(messages, file)
     params, tools = _params(document), _tools(document, file, place)
@@ -148,6 +153,14 @@ def read_dialogue(document: Any, place: str, file: str, agent: str | None) -> Di
         absent=(*ABSENT, *read.absent, *(what for what, lacking in lacks.items() if lacking)),
     )
     return read_text(dialogue, listed, messages, file) if is_text else dialogue
+
+
+def _spelt(data: Any) -> list[Any]:
+    """A message whose calls or results are content blocks, as Anthropic writes them, as chat messages; any other as it is."""
+    content = data.get("content") if isinstance(data, dict) else None
+    blocks = content if isinstance(content, list) else []
+    called = any(isinstance(block, dict) and block.get("type") in ("tool_use", "tool_result") for block in blocks)
+    return list(to_chat(data)) if called else [data]
 
 
 def _source(document: dict[str, Any], key: str) -> str:

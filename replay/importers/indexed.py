@@ -52,7 +52,7 @@ def _openinference(data: Any) -> Chat | None:
         return None
     role = data.get("role")
     message: Chat = {"role": "assistant" if role == "model" else role, "content": data.get("content")}
-    contents = [part.get("message_content", {}) for part in _as_list(data.get("contents")) if isinstance(part, dict)]
+    contents = [_content(part) for part in _as_list(data.get("contents")) if isinstance(part, dict)]
     if contents and message["content"] is None:
         message["content"] = contents
     for name in ("tool_call_id", "name"):
@@ -66,6 +66,12 @@ def _openinference(data: Any) -> Chat | None:
             if isinstance(call, dict)
         ]
     return message
+
+
+def _content(part: dict[str, Any]) -> Any:
+    """A content block; the call of a `tool_use` block stands in it or beside it."""
+    content = part.get("message_content", {})
+    return {**content, "tool_call": part["tool_call"]} if isinstance(content, dict) and "tool_call" in part else content
 
 
 def _object(value: Any) -> dict[str, Any]:

@@ -184,7 +184,9 @@ def _from_parts(base: Chat, parts: list[Any], calls: list[Chat]) -> list[Chat]:
         elif kind in _REASONING:
             reasoning.append(_thought(part))
         elif kind in _CALL:
-            calls.append(_call(part))
+            called = _call(part)
+            if not called["id"] or all(called["id"] != known["id"] for known in calls):
+                calls.append(called)
         elif kind in _RESULT:
             results.append(_result(part))
         else:

@@ -331,6 +331,20 @@ def test_a_part_that_is_no_text_is_kept_as_its_json(tmp_path: Path) -> None:
     assert_same(recording)
 
 
+def test_calls_and_results_in_content_blocks_and_a_system_beside_the_messages_are_read(tmp_path: Path) -> None:
+    use = {"type": "tool_use", "id": "t1", "name": "status", "input": {"service": "x"}}
+    result = {"type": "tool_result", "tool_use_id": "t1", "content": [{"type": "text", "text": "up"}]}
+    said = {"role": "assistant", "content": [{"type": "text", "text": "I look."}, use]}
+    messages = [USER, said, {"role": "user", "content": [result]}, ANSWER]
+    recording = imported(tmp_path, {"model": "m", "system": "Be brief.", "messages": messages})
+    assert [turn.run.head.task for turn in recording.runs] == [USER["content"]]
+    run = recording.runs[0].run
+    assert (run.head.system, run.end and run.end.answer) == ("Be brief.", "It is up.")
+    [made] = run.steps[0].calls
+    assert (made.call.name, made.call.args, made.result) == ("status", {"service": "x"}, "up")
+    assert_same(recording)
+
+
 @pytest.mark.parametrize("place", ["arguments", "args", "input", "parameters"])
 def test_arguments_are_read_wherever_a_call_has_them(tmp_path: Path, place: str) -> None:
     asked = {

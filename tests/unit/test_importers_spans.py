@@ -300,6 +300,25 @@ def test_indexed_attributes_of_openinference_that_begin_at_one() -> None:
     assert "system prompt" in recording.runs[0].run.head.absent
 
 
+def test_a_call_that_openinference_also_writes_as_a_content_block_is_one_call() -> None:
+    of, block = "llm.output_messages.0.message.", "contents.1."
+    called = {"id": "c1", "function.name": "status", "function.arguments": '{"service": "x"}'}
+    attributes: dict[str, Any] = {
+        "openinference.span.kind": "LLM",
+        "llm.input_messages.0.message.role": "user",
+        "llm.input_messages.0.message.content": "Is it up?",
+        f"{of}role": "assistant",
+        f"{of}contents.0.message_content.type": "text",
+        f"{of}contents.0.message_content.text": "I look.",
+        f"{of}{block}message_content.type": "tool_use",
+        **{f"{of}{at}tool_call.{key}": value for at in ("tool_calls.0.", block) for key, value in called.items()},
+    }
+    recording, _ = replayed([span(1, attributes)])
+    [step] = recording.runs[0].run.steps
+    assert [(one.call.name, one.call.args) for one in step.calls] == [("status", {"service": "x"})]
+    assert step.chat and step.chat.reply and step.chat.reply.text == "I look."
+
+
 def test_a_missing_reply_in_the_next_request_is_known_from_its_own_span() -> None:
     first = openinference(1, [USER], {"role": "assistant", **NESTED_CALL})
     second = openinference(3, [USER, {}, RESULT], {"role": "assistant", "content": "It is up."})
