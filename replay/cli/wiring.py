@@ -32,6 +32,7 @@ from replay.wire import (
     record_traffic,
     replay_program,
     serve,
+    varying_for,
 )
 
 _AGE = re.compile(r"(\d+(?:\.\d+)?)\s*([smhdw]?)\Z")
@@ -106,7 +107,7 @@ def replay_with_program(
     book = _book(file, trace_id)
     if book is None or not _fresh(book, max_age):
         return UNUSABLE
-    player = Player(book, masker=Masker.default(), drift=drift)
+    player = Player(book, masker=Masker.default(), varying=varying_for(file), drift=drift)
     stream = 2 if form == "json" else None  # standard output is the document
     done = replay_program(command, player, os.environ, timeout_s=timeout, output=stream)
     if done.status is None:
@@ -156,7 +157,10 @@ def serve_files(*, files: Sequence[str], listen: str, drift: bool) -> int:
     named = {"" if len(read) == 1 else _served_name(book.file): book for book in read}
     if len(named) < len(read):
         raise click.UsageError("two of the files have one name: each is served below its name")
-    players = {name: Player(book, masker=Masker.default(), drift=drift) for name, book in named.items()}
+    players = {
+        name: Player(book, masker=Masker.default(), varying=varying_for(book.file), drift=drift)
+        for name, book in named.items()
+    }
 
     def started(url: str) -> None:
         for name, player in players.items():

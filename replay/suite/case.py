@@ -116,7 +116,10 @@ def _run_program(
     done = run_program_case(settings, fixture, trace_id, command)
     account = done.account
     drift = done.headline() if account.verdict == "drifted" else ""
-    outcome = replace(outcome, verdict=account.verdict, agent=done.book.agent, model=account.served, drift=drift)
+    rules = tuple((rule.name, matched > 0) for rule, matched in account.rules)
+    outcome = replace(
+        outcome, verdict=account.verdict, agent=done.book.agent, model=account.served, drift=drift, rules=rules
+    )
     failure = program_failure(settings, done, shown, command)
     if failure is not None:
         return replace(outcome, failure=failure)

@@ -14,7 +14,7 @@ from kernel.record import compact_json, digest
 from replay.report import View, cut, literal
 from replay.suite.failure import ReplayFailed
 from replay.suite.settings import Command, Settings
-from replay.wire import Account, Book, Player, load_book, outcome_lines, replay_program, reply_of
+from replay.wire import Account, Book, Player, load_book, outcome_lines, replay_program, reply_of, varying_for
 
 FORMAT = "replay wire snapshot 1"
 _TEXT = 120
@@ -83,8 +83,8 @@ def run_program_case(settings: Settings, fixture: Path, trace_id: str | None, co
         raise ReplayFailed("unreadable", shown, "not a recording of a program", f"not checked: {error}") from None
     cwd = settings.root / command.cwd
     _reset(command, cwd, shown)
-    player = Player(book, masker=Masker.default(), drift=settings.allow_drift)
     try:
+        player = Player(book, masker=Masker.default(), varying=varying_for(fixture), drift=settings.allow_drift)
         done = replay_program(command.words, player, os.environ, cwd=cwd, timeout_s=command.timeout_s)
     except TracefirstError as error:
         raise ReplayFailed("agent", shown, "the program cannot run", f"not checked: {shown}: {error}") from error

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kernel.errors import TraceError
+from kernel.errors import ConfigError, TraceError
 from replay.suite.case import Outcome
 from replay.suite.failure import Reason, ReplayFailed
 from replay.suite.session import Suite
@@ -38,6 +38,8 @@ def serve_for(request: pytest.FixtureRequest) -> Iterator[Callable[..., Server]]
                 raise ReplayFailed(
                     "unreadable", settings.shown(path), "not a recording of a program", str(error)
                 ) from None
+            except ConfigError as error:
+                raise ReplayFailed("agent", settings.shown(path), "its rules cannot be used", str(error)) from None
             servers.append((settings.shown(path), server))
             return server
 
@@ -49,7 +51,9 @@ def serve_for(request: pytest.FixtureRequest) -> Iterator[Callable[..., Server]]
 def _account(suite: Suite, item: pytest.Item, shown: str, server: Server) -> None:
     account = server.account()
     name = server.player.book.agent
-    suite.note(item, Outcome(verdict=account.verdict, snapshot="not_compared", agent=name, model=account.served))
+    rules = tuple((rule.name, matched > 0) for rule, matched in account.rules)
+    outcome = Outcome(verdict=account.verdict, snapshot="not_compared", agent=name, model=account.served, rules=rules)
+    suite.note(item, outcome)
     try:
         server.check()
     except NotSame as error:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from replay.wire.running import Recorded, Replayed, record_program, record_traffic, replay_program, serve
     from replay.wire.stored import Book, load_book
     from replay.wire.upstreams import Upstream, is_loopback, parse_listen, parse_upstreams
-    from replay.wire.varying import Varying
+    from replay.wire.varying import Varying, varying_for
 else:
     __getattr__ = door(
         __name__,
@@ -31,5 +31,5 @@ else:
         inprocess="NotSame Server serving",
         stored="Book load_book",
         upstreams="Upstream is_loopback parse_listen parse_upstreams",
-        varying="Varying",
+        varying="Varying varying_for",
     )

@@ -18,6 +18,7 @@ from replay.wire.player import Account, Player
 from replay.wire.playing import Players
 from replay.wire.stored import book_upstreams, load_book
 from replay.wire.upstreams import environment
+from replay.wire.varying import varying_for
 
 _START_S = 30.0
 
@@ -72,9 +73,10 @@ def serving(file: str | os.PathLike[str], *, drift: bool = False, check: bool = 
         check: compare at the end of the block; a block that raises is not asked.
     Raises:
         TraceError: the file cannot be read, or was not recorded at the wire.
+        ConfigError: a rule for the recording cannot be understood.
         NotSame: at the end, where something else was asked than was recorded, or less.
     """
-    player = Player(load_book(Path(file)), masker=Masker.default(), drift=drift)
+    player = Player(load_book(Path(file)), masker=Masker.default(), varying=varying_for(file), drift=drift)
     with _in_thread(player) as url:
         server = Server(player, url)
         yield server

@@ -52,6 +52,10 @@ def account_document(book: Book, account: Account, program_exit: int | None = No
         "program_exit": program_exit,
         "recorded_at": _when(book.recorded_ns),
         "notes": [UNSEEN],
+        "rules": [
+            {"name": rule.name, "path": rule.path, "pattern": rule.pattern, "matched": matched}
+            for rule, matched in account.rules
+        ],
     }
 
 
@@ -78,6 +82,8 @@ def outcome_lines(book: Book, account: Account, view: View, program_exit: int | 
         told = f"{account.ambiguous} requests equal others with another answer; served in the order of the recording"
         yield _field("ambiguous", told, view)
     yield _field("compared", ", ".join(COMPARED), view)
+    for rule, matched in account.rules:
+        yield _field("rule", line(f"{rule} (matches in the recording: {matched})", 4 * view.columns), view)
     yield _field("not seen", UNSEEN, view)
     if program_exit:
         yield _field("program", f"ended with exit status {program_exit}", view)

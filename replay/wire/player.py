@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from kernel.masking import Masker
 from kernel.record import Message, Reply, digest
-from replay.play import ABSENT, DRIFT, Divergence
+from replay.play import ABSENT, DRIFT, Divergence, Rule
 from replay.wire.dialects import Question, question_of, reply_of
 from replay.wire.differing import Difference, compared, nearness, place_of, summary
 from replay.wire.exchange import Asked, Exchange
@@ -47,7 +47,8 @@ class Found(Struct, frozen=True, kw_only=True):
 
 class Account(Struct, frozen=True, kw_only=True):
     """What came of a replay. `ambiguous` counts answers that went to one of several equal requests with different
-    answers; `refused` requests that got none."""
+    answers; `refused` requests that got none. `rules` are those that applied, each with how many texts of the recorded
+    requests it matches."""
 
     verdict: Verdict
     served: int
@@ -58,6 +59,7 @@ class Account(Struct, frozen=True, kw_only=True):
     why_not: str = ""
     steps: int = 0
     drifted: int = 0
+    rules: tuple[tuple[Rule, int], ...] = ()
 
 
 class Player:
@@ -74,6 +76,8 @@ class Player:
         self._waiting: dict[str, deque[Exchange]] = {}
         for exchange in self._left.values():
             self._waiting.setdefault(self.varying.key(exchange.asked), deque()).append(exchange)
+        rules = self.varying.rules
+        self._rules = tuple((rule, rules.matched.get(rule.name, 0)) for rule in rules.rules)
         self._questions: dict[int, Question] = {}
         self._places: dict[int, Place] = {}
         self._replies: dict[int, Reply] = {}
@@ -283,6 +287,7 @@ class Player:
             why_not=why,
             steps=len(self._steps),
             drifted=self._drifted,
+            rules=self._rules,
         )
 
     def _verdict(self, found: list[Found]) -> tuple[Verdict, str]:

@@ -120,6 +120,52 @@ def test_a_changed_program_is_named_and_stopped(run: Run, provider: Provider) ->
     assert provider.count == 3
 
 
+DATE_RULE = """[rules]
+date = { path = "/request/messages/*/content", pattern = '\\d{4}-\\d{2}-\\d{2}' }
+"""
+
+
+def day(told: str) -> tuple[str, str]:
+    return "--change", f"system=Today is {told}. Be brief."
+
+
+def test_a_date_in_the_prompt_is_a_difference_unless_a_rule_names_it(
+    run: Run, provider: Provider, tmp_path: Path
+) -> None:
+    record(run, provider, "chat", *day("2026-01-01"))
+    today = ("chat", *day("2026-12-24"))
+    without = again(run, *today)
+    assert (without.status, without.document["verdict"], without.document["rules"]) == (1, "diverged", [])
+    assert without.document["divergences"][0]["path"] == "/messages/0/content"
+    (tmp_path / "replay-rules.toml").write_text(DATE_RULE)
+    within = again(run, *today)
+    assert (within.status, within.document["verdict"]) == (0, "same"), within.out
+    assert [(rule["name"], rule["matched"]) for rule in within.document["rules"]] == [("date", 3)]
+    told = run("r.trace.json", "--", sys.executable, CLIENT, *today, keys=False).out
+    assert "date: /request/messages/*/content ~ " in told
+    assert "matches in the recording: 3" in told
+
+
+@pytest.mark.parametrize("told", ["2026-12-24, a holiday", "Friday"])
+def test_a_rule_hides_no_other_change_of_the_same_text(told: str, run: Run, provider: Provider, tmp_path: Path) -> None:
+    record(run, provider, "chat", *day("2026-01-01"))
+    (tmp_path / "replay-rules.toml").write_text(DATE_RULE)
+    changed = again(run, "chat", *day(told))
+    first = changed.document["divergences"][0]
+    assert (changed.status, first["path"], first["cause"]) == (1, "/messages/0/content", "prompt")
+    assert first["recorded"] == "Today is <date>. Be brief."
+
+
+def test_a_rule_that_cannot_be_understood_stops_the_replay_of_a_program(
+    run: Run, provider: Provider, tmp_path: Path
+) -> None:
+    record(run, provider, "chat")
+    (tmp_path / "replay-rules.toml").write_text("[rules]\ndate = 3\n")
+    for done in (again(run, "chat"), run("serve", "r.trace.json")):
+        assert (done.status, done.out) == (2, "")
+        assert "rule date must be a table" in done.err
+
+
 def test_the_exit_status_of_a_recording_is_the_programs(run: Run, provider: Provider) -> None:
     words = [sys.executable, "-c", "import sys; sys.exit(7)"]
     done = run("record", "-o", "r.trace.json", "--upstream", provider.url, "--", *words)

@@ -23,9 +23,9 @@ def table(*words: str, more: str = "") -> str:
     return f"\n[tool.tracefirst.agents]\nlab = {{command = [{command}]{more}}}\n"
 
 
-def record(project: Project, name: str = "lab") -> Path:
+def record(project: Project, name: str = "lab", **change: str) -> Path:
     path = project.fixtures / f"{name}.trace.json"
-    recorded(path, [("chat", agent("chat", "why?"))])
+    recorded(path, [("chat", agent("chat", "why?", **change))])
     return path
 
 
@@ -48,6 +48,32 @@ def test_a_changed_program_turns_the_suite_red_at_its_first_request(project: Pro
     result = project.run()
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(["DIVERGED *lab.trace.json, exchange 1, step 1, request /messages/0/content*"])
+
+
+def rule(pattern: str) -> str:
+    return f"[rules]\ndate = {{ path = '/request/messages/*/content', pattern = '{pattern}' }}\n"
+
+
+def test_a_rule_of_the_suite_holds_for_a_program_and_its_snapshot(project: Project) -> None:
+    record(project, system="Today is 2026-01-01.")
+    project.settings(table("chat", "--change", "system=Today is 2026-12-24."))
+    project.run().assert_outcomes(failed=1)
+    (project.fixtures / "replay-rules.toml").write_text(rule(r"\d{4}-\d\d-\d\d"))
+    project.run("--replay-update").assert_outcomes(passed=1)
+    project.settings(table("chat", "--change", "system=Today is 2027-02-03."))
+    result = project.run()
+    result.assert_outcomes(passed=1)
+    assert result.ret == 0, "the snapshot is the same every day"
+
+
+def test_a_rule_that_matches_nothing_a_program_asked_fails_the_session(project: Project) -> None:
+    record(project)
+    project.settings(table("chat"))
+    (project.fixtures / "replay-rules.toml").write_text(rule("never said"))
+    project.run("--replay-update")
+    result = project.run()
+    assert result.ret != 0
+    result.stdout.fnmatch_lines(["*the rule date matches nothing in any recording*"])
 
 
 def test_drift_passes_where_it_is_allowed_and_is_counted_apart(project: Project) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from kernel.errors import TraceError
+from replay.wire import serving
 from replay.wire.player import Account, Player
 from replay.wire.stored import load_book
 from tests.wirelab import Recording, Refusal, recorded, replayed, served
@@ -120,6 +121,18 @@ def test_with_drift_a_changed_result_is_served_and_ends_diverged(tmp_path: Path)
     account = player.account()
     assert account.verdict == "diverged"
     assert account.found[0].divergence.kind == "result"
+
+
+def test_a_served_recording_is_compared_by_the_rules_beside_it(tmp_path: Path) -> None:
+    path = tmp_path / "r.trace.json"
+    recorded(path, [("chat", agent("chat", "why?", system="Today is 2026-01-01."))])
+    today = agent("chat", "why?", system="Today is 2026-12-24.")
+    (tmp_path / "replay-rules.toml").write_text(
+        "[rules]\ndate = { path = '/request/messages/0/content', pattern = '[0-9]{4}-[0-9]{2}-[0-9]{2}' }\n"
+    )
+    with serving(path) as server:
+        replayed(server.player, "chat", today)
+    assert [(rule.name, matched) for rule, matched in server.account().rules] == [("date", 3)]
 
 
 def test_one_request_more_is_refused_and_named(tmp_path: Path) -> None:
