@@ -121,6 +121,16 @@ def test_a_journal_that_is_not_there_is_said(run: Run) -> None:
     assert status == 2 and "--tail shows one run" in err
 
 
+def test_a_folder_in_the_place_of_a_file_is_called_one_and_a_file_of_it_is_named(run: Run, tmp_path: Path) -> None:
+    for name in ("old", "new"):
+        (tmp_path / name).mkdir()
+        shutil.copy(ORDER, tmp_path / name / "a.trace.json")
+    code, out, err = run("diff", "old", "new")
+    assert code == 3
+    assert "old: is a folder" in out + err and "a.trace.json" in out + err
+    assert "no *.trace.json" not in out + err
+
+
 def test_a_folder_is_summed_up(run: Run, tmp_path: Path) -> None:
     for name in ("order-5xx", "conversation", "max-steps"):
         shutil.copy(ROOT / "fixtures" / f"{name}.trace.json", tmp_path)
