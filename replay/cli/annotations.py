@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from replay.play import ReplayResult
 from replay.report import literal
 
@@ -24,7 +26,7 @@ def error_annotation(file: str, message: str) -> str:
 
 
 def _command(level: str, file: str, title: str, message: str) -> str:
-    return f"::{level} file={_property(file)},title={_property(title)}::{_data(message)}"
+    return f"::{level} file={_property(os.path.normpath(file))},title={_property(title)}::{_data(message)}"
 
 
 def _data(text: str) -> str:
