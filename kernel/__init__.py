@@ -101,3 +101,7 @@ __all__ = [
     "default_model",
     "react",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

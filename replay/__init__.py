@@ -63,3 +63,7 @@ __all__ = [
     "scan_file",
     "serving",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -312,3 +312,9 @@ def test_names_of_attributes_stand_in_one_module() -> None:
         if text.startswith(("gen_ai.", "tracefirst.")) and " " not in text
     ]
     assert wrong == []
+
+
+@pytest.mark.parametrize("package", ["kernel", "replay"])
+def test_a_prompt_completes_what_a_package_offers(package: str) -> None:
+    module = import_module(package)
+    assert {*module.__all__} <= {*dir(module)}
