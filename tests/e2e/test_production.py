@@ -98,7 +98,7 @@ def agent(text: str = "", **options: Any) -> Agent:
         """Look."""
         return f"{at} {text}"
 
-    return Agent(name="production", tools=tools, budget=Budget(max_steps=10_000), **options)
+    return Agent(name="production", tools=tools, budget=Budget(max_steps=10_000, max_prompt_tokens=None), **options)
 
 
 def go(model: Any, tracing: Tracing, text: str = "") -> RunResult:
