@@ -48,12 +48,17 @@ class Chain(Struct, kw_only=True):
     from_history: bool = False
 
 
-def without_nested(calls: Sequence[ModelCall], spans: Mapping[str, Span], roles: Mapping[str, str]) -> list[ModelCall]:
+def without_nested(
+    calls: Sequence[ModelCall], spans: Mapping[str, Span], roles: Mapping[str, str], notes: list[str]
+) -> list[ModelCall]:
     """One call for each that was traced twice, by a framework and the client below it: the one that tells more, else
-    the one nearer to the wire. A call below a tool or an agent of another is a call of its own."""
+    the one nearer to the wire. A call below a tool or an agent of another is a call of its own.
+    What was counted once is said in `notes`."""
     by_id = {call.span.span_id: call for call in calls}
     groups: dict[str, list[ModelCall]] = {}
     first_of: dict[str, str] = {}
+    alike: dict[str, ModelCall] = {}
+    doubled = 0
     for call in calls:
         top, parent, seen = call.span.span_id, call.span.parent_id, {call.span.span_id}
         while (
@@ -62,9 +67,18 @@ def without_nested(calls: Sequence[ModelCall], spans: Mapping[str, Span], roles:
             seen.add(parent)
             top = parent if parent in by_id else top
             parent = spans[parent].parent_id
+        if (
+            call.messages and call.reply is not None and not call.response_id
+        ):  # two tracers at the same call, side by side
+            other = alike.setdefault(canonical_json([call.messages, call.reply]), call)
+            if other is not call and call.span.start_ns < (other.span.end_ns or 0):
+                top = other.span.span_id
+                doubled += 1
         if call.response_id:  # the same response is the same call, wherever its spans stand
             top = first_of.setdefault(call.response_id, top)
         groups.setdefault(top, []).append(call)
+    if doubled:
+        notes.append(f"{doubled} model calls equal another that went on at the same time: each is counted once")
     kept = [_best(by_id[top], group) for top, group in groups.items()]
     order = {call.span.span_id: index for index, call in enumerate(calls)}
     return sorted(kept, key=lambda call: (call.span.start_ns, order[call.span.span_id]))
@@ -104,8 +118,29 @@ def hear(calls: Sequence[ModelCall], file: str) -> list[Heard]:
         except TraceError as error:
             out.append(Heard(call=call, request=[], reply=None, lost=str(error).removeprefix(f"{file}: ")))
             continue
-        lost = call.lost or ("" if request else "the span holds no messages")
+        lost = call.lost or ("" if request else _why_empty(call))
         out.append(Heard(call=call, request=request, reply=reply, lost=f"{place}: {lost}" if lost else ""))
+    return out
+
+
+def _why_empty(call: ModelCall) -> str:
+    if call.failure is None:
+        return "the span holds no messages"
+    return f"the call failed with {call.failure[0]}: {call.failure[1]}; its span holds no messages"
+
+
+def _in_order(calls: Sequence[Heard]) -> list[Heard]:
+    """Calls in the order of their histories: of those that begin with the same message, one with a shorter request comes
+    first, whatever the clocks of two hosts say. Where requests say nothing, by time, as they came."""
+    groups: dict[tuple[str, str], list[int]] = {}
+    for at, call in enumerate(calls):
+        first = call.request[0] if call.request else None
+        if first is not None and not call.lost:
+            groups.setdefault((first.message.role, first.message.content), []).append(at)
+    out = list(calls)
+    for places in groups.values():
+        for at, call in zip(places, sorted((calls[at] for at in places), key=lambda c: len(c.request)), strict=True):
+            out[at] = call
     return out
 
 
@@ -113,7 +148,7 @@ def link(calls: Sequence[Heard]) -> tuple[list[Chain], list[Heard]]:
     """Chains in the order of their first call, and the calls whose content is not whole."""
     chains: list[Chain] = []
     lost: list[Heard] = []
-    for call in calls:
+    for call in _in_order(calls):
         if call.lost:
             lost.append(call)
             continue

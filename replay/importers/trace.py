@@ -64,11 +64,11 @@ def import_trace(raw: RawTrace, file: str) -> Recording:
     tools = ToolSpans([read_tool_call(span) for span in raw.spans if roles[span.span_id] == "tool"])
     trace_id = raw.trace_id or derived_id(canonical_json([sorted(spans), calls[0].provider]), 16)
     agents = {call.span.span_id: _agent(call.span, spans, roles) for call in calls}
-    chains, lost = link(hear(without_nested(calls, spans, roles), file))
+    notes = list(raw.notes)
+    chains, lost = link(hear(without_nested(calls, spans, roles, notes), file))
     total = len(lost) + sum(len(chain.calls) for chain in chains)
     marker = Marker(trace_id, min(call.span.start_ns for call in calls))
     conversation_id = marker.span_id()
-    notes = list(raw.notes)
     runs: list[Run] = []
     for number, chain in enumerate(chains):
         name = agents[chain.calls[0].call.span.span_id]

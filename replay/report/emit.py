@@ -157,9 +157,10 @@ def with_marks(run: Run, ids: Ids, *, like: Run) -> Run:
 
 
 def _new(times: Mark, ids: Ids, close: int | None = None) -> Mark:
-    return Mark(
-        span_id=ids.span_id(), start_ns=times.start_ns, end_ns=times.end_ns if times.end_ns is not None else close
-    )
+    end_ns = times.end_ns
+    if end_ns is None and close is not None:
+        end_ns = max(close, times.start_ns)
+    return Mark(span_id=ids.span_id(), start_ns=times.start_ns, end_ns=end_ns)
 
 
 def resource_of(recording: Recording) -> Resource:

@@ -160,7 +160,7 @@ FOREIGN = {
     "otlp/ai-gateway_span_chat-streaming.json": ("openinference", 1, 0),
     "jaeger/agentevals_helm_2.json": ("openllmetry", 1, 0),
     "jaeger/agentevals_k8s.json": ("openllmetry", 1, 0),
-    "jaeger/jaeger-ui_genaiTestTrace.json": ("otel-genai", 5, 0),
+    "jaeger/jaeger-ui_genaiTestTrace.json": ("otel-genai", 2, 0),
     "langfuse/agno-2025-06-11.trace.json": ("openinference", 2, 1),
     "langfuse/crewai-2025-07-11.trace.json": ("openinference", 1, 0),
     "langfuse/google-adk-2025-08-28.trace.json": ("openinference", 2, 1),

@@ -335,3 +335,34 @@ def test_times_are_the_sources() -> None:
     recording, _ = replayed([semconv(1, [ASKED], ANSWERED)])
     assert only(recording).marks[0].step.start_ns == SECOND
     assert replay(recording).divergences == ()
+
+
+# ---- order and identity
+
+
+def test_the_histories_order_the_calls_whatever_the_clocks_say() -> None:
+    """The second call's host is behind by more than the first call took."""
+    first, second = semconv(5, [ASKED], CALLED), semconv(2, [ASKED, CALLED, response()], ANSWERED)
+    recording, result = replayed([second, first])
+    run = only(recording)
+    assert [len(step.calls) for step in run.steps] == [1, 0] and result.served.model == 2
+    assert run.end is not None and run.end.answer == "It is up."
+
+
+def test_equal_calls_that_overlap_are_one_call_and_others_are_not() -> None:
+    one, other = semconv(1, [ASKED], ANSWERED), semconv(2, [ASKED], ANSWERED)
+    apart, _ = replayed([one, other])
+    assert len(apart.runs) == 2
+    other.start_ns = one.start_ns + 1
+    together, result = replayed([one, other])
+    assert len(only(together).steps) == 1 and result.served.model == 1
+    assert any("counted once" in note for note in together.notes)
+
+
+def test_a_call_that_failed_without_content_says_how() -> None:
+    failed = chat(3, **{"error.type": "BadRequestError"})
+    failed.status, failed.status_message = ERROR, "400 context length exceeded"
+    recording, _ = replayed([semconv(1, [ASKED], CALLED), failed])
+    assert any(
+        "failed with BadRequestError: 400 context length exceeded" in name for name in only(recording).head.absent
+    )

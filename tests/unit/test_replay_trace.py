@@ -118,3 +118,14 @@ def test_marked_spans_still_fit_their_seals(recording: Recording, tmp_path: Path
     write(path, replay_spans(replay(recording, hasty)), resource_of(recording))
     [back] = load(path)
     assert back.runs[0].problems == ()
+
+
+def test_no_span_of_a_replay_ends_before_it_starts(recording: Recording) -> None:
+    """A call that was open when its process was killed has a start and no end."""
+    [recorded] = recording.runs
+    change = msgspec.structs.replace
+    marks = list(recorded.run.marks)
+    opened = change(marks[0].calls[0], start_ns=marks[0].calls[0].start_ns + DAY_NS, end_ns=None)
+    marks[0] = change(marks[0], calls=(opened, *marks[0].calls[1:]))
+    killed = change(recording, runs=(change(recorded, run=change(recorded.run, marks=tuple(marks))),))
+    assert all(span.end_ns is None or span.end_ns >= span.start_ns for span in replay_spans(replay(killed)))
