@@ -9,13 +9,13 @@ from typing import Any
 
 import click
 
-from kernel.errors import ConfigError
+from kernel.errors import ConfigError, TraceError
 from replay.cli import output
 from replay.cli.agents import agent_for, load_agent
-from replay.cli.files import expand, message_of, recordings
+from replay.cli.files import expand, message_of, must_be_file, recordings
 from replay.cli.status import DIFFERENT, SAME, UNUSABLE
 from replay.play import ReplayResult, replay
-from replay.report import Paint, View, cut, literal, to_json
+from replay.report import Paint, View, cut, literal, plural, to_json
 from replay.suite.accepting import Accepted, Change, accept, accepted_in, changes_of, withdraw
 from replay.suite.ci import seen_in
 
@@ -69,9 +69,7 @@ def accept_files(
         )
     names = expand(files)
     if undo:
-        taken = {name: withdraw(Path(name)) for name in names}
-        output.lines(f"{literal(name)}: {count} taken back" for name, count in taken.items() if count)
-        return SAME
+        return _undo(names)
     if agent is None:
         raise click.UsageError("accept needs --agent MODULE:OBJECT: it is today's agent that drifts.")
     agents, review, failed = load_agent(agent), _Review(), False
@@ -101,6 +99,28 @@ def accept_files(
     return DIFFERENT if review.others or review.open(()) else SAME
 
 
+def _undo(names: Sequence[str]) -> int:
+    """Take back what is accepted, also for a fixture that is gone."""
+    taken = {name: withdraw(Path(name)) for name in names}
+    output.lines(f"{literal(name)}: {plural(count, 'change')} taken back" for name, count in taken.items() if count)
+    there = _there([name for name, count in taken.items() if not count])
+    if not any(taken.values()):
+        output.write("nothing was accepted here, so nothing was taken back\n")
+    return SAME if there else UNUSABLE
+
+
+def _there(names: Sequence[str]) -> bool:
+    """Whether all of some files are there; what is not is told."""
+    missing = False
+    for name in names:
+        try:
+            must_be_file(Path(name), name)
+        except TraceError as error:
+            output.problem(error.message)
+            missing = True
+    return not missing
+
+
 def _lines(review: _Review, causes: Sequence[str], yes: bool, is_open: bool) -> Iterator[str]:
     view = View(columns=output.columns(), paint=Paint(output.colours()))
     for change, paths in review.changes.values():
@@ -109,8 +129,10 @@ def _lines(review: _Review, causes: Sequence[str], yes: bool, is_open: bool) -> 
     for path, result in review.others:
         yield f"{literal(str(path))}: {literal(str(result))}; only drift can be accepted"
     fixtures = sum(bool(changes) for changes in review.fixtures.values())
-    total = f"{len(review.changes)} changes, {fixtures} fixtures drift, {len(review.others)} differ otherwise"
-    yield total
+    yield (
+        f"{plural(len(review.changes), 'change')}, {plural(fixtures, 'fixture')} drifted, "
+        f"{len(review.others)} different otherwise"
+    )
     if is_open:
         yield "accepted" if yes else "next  the same command with --yes accepts it; --cause NAME takes one cause alone"
     elif review.changes:
@@ -122,9 +144,9 @@ def _change_lines(change: Change, fixtures: Sequence[str], view: View, more: str
     for line in change.lines[:_LINES]:
         yield "  " + literal(line)
     if len(change.lines) > _LINES:
-        yield f"  ... {len(change.lines) - _LINES} more lines"
+        yield f"  ... {plural(len(change.lines) - _LINES, 'more line')}"
     named = ", ".join(map(literal, fixtures))
-    yield cut(f"  {len(fixtures)} {'fixture' if len(fixtures) == 1 else 'fixtures'}: {named}", view.columns)
+    yield cut(f"  {plural(len(fixtures), 'fixture')}: {named}", view.columns)
 
 
 def _document(review: _Review, yes: bool) -> dict[str, Any]:
@@ -145,12 +167,14 @@ def _document(review: _Review, yes: bool) -> dict[str, Any]:
 
 def list_accepted(*, files: Sequence[str], form: str) -> int:
     """List what is accepted for some fixtures, and since when; returns the exit status."""
-    folders = dict.fromkeys(Path(name).parent for name in expand(files) if not Path(name).is_dir())
-    names = {Path(name).name for name in expand(files)}
+    paths = expand(files)
+    status = SAME if _there(paths) else UNUSABLE
+    folders = dict.fromkeys(Path(name).parent for name in paths if not Path(name).is_dir())
+    names = {Path(name).name for name in paths}
     found = [(folder, one) for folder in folders for one in accepted_in(folder) if names & set(one.fixtures)]
     if form == "json":
         output.write(to_json({"accepted": [_entry(folder, one) for folder, one in found]}))
-        return SAME
+        return status
     view = View(columns=output.columns(), paint=Paint(output.colours()))
     for folder, one in found:
         reason = f": {literal(one.reason)}" if one.reason else ""
@@ -158,8 +182,8 @@ def list_accepted(*, files: Sequence[str], form: str) -> int:
             _change_lines(one.change, one.fixtures, view, f"  in {literal(str(folder))} since {one.since}{reason}")
         )
         output.write("\n")
-    output.write(f"{len(found)} changes accepted\n")
-    return SAME
+    output.write(f"{plural(len(found), 'change')} accepted\n")
+    return status
 
 
 def _entry(folder: Path, one: Accepted) -> dict[str, Any]:

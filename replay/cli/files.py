@@ -175,15 +175,14 @@ def must_be_file(path: Path, name: str) -> None:
         mode = path.stat().st_mode
         if not stat.S_ISDIR(mode):
             return
-        with os.scandir(path) as entries:
-            held = min((entry.name for entry in entries if entry.name.endswith(".trace.json")), default=None)
+        os.scandir(path).close()
     except FileNotFoundError:
         raise TraceError(f"{name}: no such file{_meant(name)}", file=name) from None
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise TraceError(f"{name}: cannot be read: {reason}; nothing in it was looked at", file=name) from None
-    if held is not None:
-        raise TraceError(f"{name}: is a folder; name one file of it, such as {path / held}", file=name)
+    if held := next((file for file in _below(name) if file.endswith(SUFFIX)), None):
+        raise TraceError(f"{name}: is a folder; this verb takes one file, such as {held}", file=name)
     raise TraceError(f"{name}: no *.trace.json in this folder", file=name)
 
 

@@ -35,7 +35,8 @@ def rerecord_files(
             (recording,) = recordings(name)
             today = agent_for(agents, recording.agent)
             assert today is not None
-            found = rerecord(Path(name), recording, today, llm=model, allow=allow)
+            by_name = isinstance(agents, dict)
+            found = rerecord(Path(name), recording, today, llm=model, allow=allow, renamed=by_name)
         except (click.ClickException, ConfigError, BrokenPipeError):
             raise
         except Exception as error:  # the file's failure is in the report and in the exit status

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from replay.report.emit import traces_url, unwritable
     from replay.report.literals import cut, line, literal, width_of
     from replay.report.render import Paint, View, arguments, step_lines, title
-    from replay.report.reporting import MEANINGS, end_lines, heading, report, run_lines
+    from replay.report.reporting import MEANINGS, end_lines, heading, plural, report, run_lines
 else:
     __getattr__ = door(
         __name__,
@@ -26,5 +26,5 @@ else:
         emit="traces_url unwritable",
         literals="cut line literal width_of",
         render="Paint View arguments step_lines title",
-        reporting="MEANINGS end_lines heading report run_lines",
+        reporting="MEANINGS end_lines heading plural report run_lines",
     )

@@ -116,7 +116,7 @@ def _leading(result: ReplayResult, view: View) -> Iterator[str]:
     if len(apart) > 3:
         words.append(f"{len(apart) - 3} more of their own")
     if follow:
-        words.append(f"{_plural(follow, 'difference')} downstream")
+        words.append(f"{plural(follow, 'difference')} downstream")
     if words:
         yield _field("then", ", ".join(words) + " (--verbose lists them)", view)
 
@@ -196,7 +196,7 @@ def _runs(result: ReplayResult, view: View) -> Iterator[str]:
         yield from run_lines(run, view, turn=turn if len(runs) > 1 else 0, notes=notes)
         if observed is not None and len(observed.steps) > len(run.steps):
             more = observed.steps[len(run.steps) :]
-            yield view.paint("bad", f"≠ {_plural(len(more), 'more step')} in the replay")
+            yield view.paint("bad", f"≠ {plural(len(more), 'more step')} in the replay")
             for step in more[:_AT_MOST]:
                 yield from step_lines(step, view, marked=True)
 
@@ -245,7 +245,7 @@ def end_lines(end: RunEnd | None, view: View) -> Iterator[str]:
     if end.answer is not None:
         yield f"{view.paint('quiet', 'answer')} {line(end.answer, 4 * view.columns)}"
     used = usage_words(end.usage.input_tokens, end.usage.output_tokens, end.cost_usd, None)
-    counts = f"{_plural(end.model_calls, 'model call')}, {_plural(end.tool_calls, 'tool call')}"
+    counts = f"{plural(end.model_calls, 'model call')}, {plural(end.tool_calls, 'tool call')}"
     yield f"{view.paint('quiet', 'used  ')} {counts}{', ' + used if used else ''}"
     if end.alive:
         yield f"{view.paint('quiet', 'alive ')} {line(', '.join(end.alive), view.columns - 8)}"
@@ -260,7 +260,7 @@ def _verdict_line(result: ReplayResult, view: View, *, named: bool) -> str:
         return f"{word}  {file}: {text}" if file else f"{word}  {text}"
     if named:
         file, recorded = literal(result.recording.file), [recorded.run for recorded in result.recording.runs]
-        steps, stop = _plural(step_count(recorded), "step"), last_stop(recorded) or "cut short"
+        steps, stop = plural(step_count(recorded), "step"), last_stop(recorded) or "cut short"
         agent, trace = literal(result.recording.agent), literal(result.recording.trace_id[:8])
         told = f": {MEANINGS['imported']}" if result.verdict == "imported" else ""
         return f"{word}  {file}  {agent}  trace {trace}  {steps}, {stop}; {_served(result)}{told}"
@@ -273,7 +273,7 @@ def _served(result: ReplayResult) -> str:
 
 def _replies_and_results(model: int, tools: int) -> str:
     replies = "1 model reply" if model == 1 else f"{model} model replies"
-    return f"{replies}, {_plural(tools, 'tool result')}"
+    return f"{replies}, {plural(tools, 'tool result')}"
 
 
 def _evidence(result: ReplayResult, view: View) -> Iterator[str]:
@@ -311,7 +311,7 @@ def _settings(result: ReplayResult, view: View) -> Iterator[str]:
         yield _field("changed", cut(f"changed, not exercised here: {names}", 4 * view.columns), view)
     for use in result.rules:
         if use.settled:
-            told = f"{use.rule} (equal by this rule alone: {_plural(use.settled, 'text')})"
+            told = f"{use.rule} (equal by this rule alone: {plural(use.settled, 'text')})"
             yield _field("rule", line(told, 4 * view.columns), view)
     for told in result.kept:
         yield _field("kept", line(told, 4 * view.columns), view)
@@ -345,5 +345,6 @@ def next_command(result: ReplayResult, options: str = "") -> str:
     return f"replay show {file}{turn}" + (f" --step {step}" if step else "")
 
 
-def _plural(count: int, noun: str) -> str:
+def plural(count: int, noun: str) -> str:
+    """A count with its noun: `1 step`, `2 steps`."""
     return f"1 {noun}" if count == 1 else f"{count:,} {noun}s"

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
+from kernel.trace import SUFFIX
 from replay.suite.paths import FOLDER, fixtures_below, is_fixture
-from replay.suite.settings import SUFFIX, Settings
+from replay.suite.settings import Settings
 
 DESELECTING = ("keyword", "markexpr", "deselect", "lf", "stepwise")
 """Options of pytest by which a user deselects tests that were collected."""

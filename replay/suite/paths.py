@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from replay.suite.settings import SUFFIX
+from kernel.trace import SUFFIX
 
 FOLDER = "__replays__"
 EXTENSION = "replay.txt"

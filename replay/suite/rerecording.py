@@ -17,13 +17,13 @@ from kernel.agent import Agent
 from kernel.errors import ConfigError
 from kernel.record import Run, RunHead
 from kernel.result import RunResult
+from kernel.trace import SUFFIX
 from kernel.tracing import Tracing
 from replay.explain import diff, diff_lines
 from replay.loading import load
 from replay.play import RecordedRun, Recording, record_anew, replay
 from replay.report import View
 from replay.suite.accepting import withdraw
-from replay.suite.settings import SUFFIX
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,15 +43,32 @@ class Rerecorded:
         return list(diff_lines(diff(self.old, self.new), view))
 
 
-def rerecord(path: Path, old: Recording, agent: Agent, *, llm: Any = None, allow: Collection[str] = ()) -> Rerecorded:
-    """Record the tasks of a fixture again. The file is replaced when the new run ended, and replays as itself.
+def rerecord(
+    path: Path, old: Recording, agent: Agent, *, llm: Any = None, allow: Collection[str] = (), renamed: bool = True
+) -> Rerecorded:
+    """Record the tasks of a fixture again. The file is replaced when the new run ended, and replays as itself; the recording
+    of a program stays, and without `renamed` that of an agent with another name.
 
     Raises:
         ConfigError: the recording cannot be recorded anew, the folder cannot be written, or a setting cannot work.
     """
     if not path.name.endswith(SUFFIX):
         raise ConfigError(f"{path}: only a file *{SUFFIX} is replaced")
+    if why := _why_another(old, agent, renamed):
+        return Rerecorded(path=path, old=old, new=None, kept=why)
     return _recorded(path, old, agent, llm, allow, [one.run for one in old.runs])
+
+
+def _why_another(old: Recording, agent: Agent, renamed: bool) -> str:
+    """Why a recording is not of this agent, or ""."""
+    if old.foreign == "wire":
+        return "it was recorded from a program: record that again with `replay record -o FILE -- COMMAND`"
+    if renamed or agent.name == old.agent:
+        return ""
+    return (
+        f"it is of the agent {old.agent or 'without a name'}, and today's is {agent.name}; "
+        "where that is meant, let --agent name a dict of the recorded name to the agent"
+    )
 
 
 def record_new(

@@ -67,7 +67,7 @@ def test_ten_fixtures_that_drift_are_green_after_a_review_and_a_yes(
     assert changed == {"fixtures/__replays__/accepted.json"}
     capsys.readouterr()
     command("accepted", "fixtures", status=0)
-    assert ": shorter" in (listed := capsys.readouterr().out) and "1 changes accepted" in listed
+    assert ": shorter" in (listed := capsys.readouterr().out) and "1 change accepted" in listed
 
 
 def test_the_next_edit_is_drift_again(drifted: Project) -> None:

@@ -15,6 +15,7 @@ import pytest
 from replay.cli import main
 from replay.cli.tailing import tail
 from replay.report import Paint, View
+from replay.suite.ci import VARIABLES
 
 ROOT = Path(__file__).parents[2]
 ORDER = ROOT / "fixtures" / "order-5xx.trace.json"
@@ -129,6 +130,36 @@ def test_a_folder_in_the_place_of_a_file_is_called_one_and_a_file_of_it_is_named
     assert code == 3
     assert "old: is a folder" in out + err and "a.trace.json" in out + err
     assert "no *.trace.json" not in out + err
+
+
+@pytest.mark.parametrize("verb", [["show"], ["diff", str(ORDER)], ["import", "-o", "x.trace.json"]])
+def test_a_folder_that_holds_recordings_only_further_down_is_called_one_too(
+    run: Run, tmp_path: Path, verb: list[str]
+) -> None:
+    (tmp_path / "all" / "old").mkdir(parents=True)
+    shutil.copy(ORDER, tmp_path / "all" / "old" / "a.trace.json")
+    code, _, err = run(*verb, "all")
+    assert code == 3
+    assert "all: is a folder; this verb takes one file, such as all/old/a.trace.json" in err
+
+
+@pytest.mark.parametrize("verb", [["accepted"], ["accept", "--undo"]])
+def test_nothing_is_listed_or_taken_back_where_nothing_is(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: list[str]
+) -> None:
+    for name in VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    (tmp_path / "empty").mkdir()
+    status, _, err = run(*verb, "gone.trace.json", "empty")
+    assert status == 3
+    assert "gone.trace.json: no such file" in err and "empty: no *.trace.json in this folder" in err
+
+
+def test_an_undo_of_nothing_says_so(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    status, out, err = run("accept", "--undo", str(ORDER))
+    assert (status, err) == (0, "") and "nothing was accepted here, so nothing was taken back" in out
 
 
 def test_a_folder_is_summed_up(run: Run, tmp_path: Path) -> None:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import shutil
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -22,6 +25,8 @@ from replay.play import Attempt, Recording, record_anew, replay, try_model, try_
 from replay.report import Tried, parting, tried_document
 from replay.suite.ci import VARIABLES
 from replay.suite.rerecording import record_new, rerecord
+from tests.wirelab import recorded as record_program
+from tests.wireworld import agent as program
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = [METRICS, POOL, LOGS, CODE, finish(CAUSE)]
@@ -368,3 +373,42 @@ def test_a_file_that_cannot_be_recorded_anew_does_not_end_the_others(command: Ru
     status, out, err = command("rerecord", "fixtures", *AGENT, *MODEL)
     assert status == 3 and "a.trace.json" in err
     assert "2 recorded anew, 0 kept, 1 unusable" in out
+
+
+def test_the_verbs_for_a_folder_of_fixtures_need_no_pytest(command: Run, tmp_path: Path) -> None:
+    file = "fixtures/order-5xx.trace.json"
+    (tmp_path / "live.py").write_text(f"def text(prompt):\n    return {finish('it is the pool')!r}\n")
+    start = "import sys; sys.modules['pytest'] = None; from replay.cli import main; main(sys.argv[1:])"
+    for args in (["accepted", file], ["accept", file, *AGENT], ["rerecord", file, *AGENT, "--llm", "live:text"]):
+        words = [sys.executable, "-c", start, *args]
+        env = {**os.environ, "PYTHONPATH": str(ROOT)}
+        done = subprocess.run(words, cwd=tmp_path, env=env, capture_output=True, text=True)
+        assert (done.returncode, done.stderr) == (0, ""), args
+
+
+def test_the_recording_of_a_program_is_kept_and_its_own_verb_named(command: Run, tmp_path: Path) -> None:
+    path = tmp_path / "lab.trace.json"
+    record_program(path, [("chat", program("chat", "why?"))])
+    before = path.read_bytes()
+    status, out, _ = command("rerecord", "lab.trace.json", *AGENT, *MODEL)
+    assert status == 1 and "replay record -o FILE -- COMMAND" in out and "0 recorded anew, 1 kept" in out
+    assert path.read_bytes() == before
+
+
+def test_the_recording_of_another_agent_is_kept_unless_it_is_named(
+    command: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "fixtures" / "order-5xx.trace.json"
+    before = path.read_bytes()
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "renamed.py").write_text(
+        "from kernel import Agent\n"
+        "from fixtures import incident\n"
+        "agent = Agent(name='other', system=incident.SYSTEM, tools=incident.tools)\n"
+        "by_name = {'incident': agent}\n"
+    )
+    status, out, _ = command("rerecord", str(path), "--agent", "renamed:agent", *MODEL)
+    assert status == 1 and "it is of the agent incident, and today's is other" in out
+    assert path.read_bytes() == before
+    status, out, _ = command("rerecord", str(path), "--agent", "renamed:by_name", *MODEL)
+    assert status == 0 and "1 recorded anew, 0 kept" in out
