@@ -237,6 +237,11 @@ class Session:
             return None
         return self._journal.path if self._closed else self._journal.final
 
+    @property
+    def kept(self) -> bool:
+        """Whether the closed trace has the file that was asked for: a journal that could not be closed is none."""
+        return self.unkept is None if self._journal is None else self._journal.path == self._journal.final
+
     def reveal(self) -> None:
         """The run does something from here on: what its journal says counts."""
         if self._journal is not None:

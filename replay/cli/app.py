@@ -13,7 +13,7 @@ from replay.cli.options import force_option, going_on, live_side, shared, steps_
 from replay.cli.status import USAGE
 from replay.cli.streams import drop_output, has_streams
 from replay.cli.suite_verbs import SUITE_VERBS
-from replay.cli.wire_verbs import WIRE_VERBS, WITH_PROGRAM
+from replay.cli.wire_verbs import WIRE_VERBS, WITH_PROGRAM, against
 
 _INTERRUPTED, _PIPE_CLOSED = 130, 141
 _DEFAULT = "run"
@@ -37,7 +37,26 @@ class Verbs(click.Group):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if args and args[0] not in self.commands and args[0] not in ("--help", "-h", "--version"):
             args = [WITH_PROGRAM if "--" in args else _DEFAULT, *args]
+        if args and args[0] == WITH_PROGRAM and "--" in args:
+            at = args.index("--")
+            args, ctx.obj = args[:at], args[at + 1 :]
+        elif args and args[0] == _DEFAULT:
+            self._refuse_of_programs(ctx, args)
         return super().parse_args(ctx, args)
+
+    def _of_programs(self) -> list[click.Option]:
+        """The options that only a replay with a program has."""
+        known = {param.name for param in self.commands[_DEFAULT].params}
+        return [param for param in against.params if isinstance(param, click.Option) and param.name not in known]
+
+    def _refuse_of_programs(self, ctx: click.Context, args: Sequence[str]) -> None:
+        for option in self._of_programs():
+            name = option.opts[0]
+            if any(arg.partition("=")[0] == name for arg in args):
+                form = name if option.is_flag else f"{name} {option.metavar}"
+                raise click.UsageError(
+                    f"{name} is of use only with `-- COMMAND`: write `replay FILE {form} -- COMMAND`.", ctx
+                )
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -50,10 +69,12 @@ class Verbs(click.Group):
         return status
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
-        return ["FILE...  |  VERB ..."]
+        return ["FILE...  |  FILE -- COMMAND  |  VERB ..."]
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         self.commands[_DEFAULT].format_options(ctx, formatter)
+        with formatter.section("With FILE [--drift] [--max-age AGE] [--timeout S] -- COMMAND"):
+            formatter.write_dl([record for option in self._of_programs() if (record := option.get_help_record(ctx))])
         self.format_commands(ctx, formatter)
 
 
@@ -318,7 +339,9 @@ def _refuse(error: click.ClickException) -> int:
         click.echo(error.ctx.get_help() if error.ctx is not None else "", err=True)
         return USAGE
     where = getattr(error, "ctx", None)
-    path = where.command_path.removesuffix(f" {_DEFAULT}") if where is not None else ""
+    path = where.command_path if where is not None else ""
+    for hidden in (_DEFAULT, WITH_PROGRAM):
+        path = path.removesuffix(f" {hidden}")
     message = error.format_message().rstrip()
     problem(f"{message} See `{path} --help`." if path and message.endswith(".") else message)
     return error.exit_code

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import click
@@ -13,8 +14,7 @@ _PASSED_ON = {"ignore_unknown_options": False, "allow_interspersed_args": False}
 
 
 @click.command(WITH_PROGRAM, hidden=True)
-@click.argument("file")
-@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
+@click.argument("files", nargs=-1, required=True, metavar="FILE")
 @click.option(
     "--drift", is_flag=True, help="Serve changed requests too, where their conversation tells which they are."
 )
@@ -25,7 +25,8 @@ _PASSED_ON = {"ignore_unknown_options": False, "allow_interspersed_args": False}
 @click.option("--trace", "trace_id", metavar="ID", help="The trace with this id, where FILE holds several.")
 @click.option("-v", "--verbose", is_flag=True, help="Show every difference.")
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", help="Form of the report.")
-def against(**options: Any) -> int:
+@click.pass_obj
+def against(command: Sequence[str] | None, /, files: Sequence[str], **options: Any) -> int:
     """Run COMMAND again on the answers recorded in FILE: `replay FILE -- COMMAND...`.
 
     No model server is reached, and no key is needed. The verdict is the gateway's: a program that swallows errors can end with 0.
@@ -34,9 +35,13 @@ def against(**options: Any) -> int:
     replay run.trace.json -- python agent.py "Why is the sky blue?"
     replay run.trace.json --drift --format json -- node agent.js
     """
+    if not command:
+        raise click.UsageError("no command behind --: write `replay FILE -- COMMAND`.")
+    if len(files) > 1:
+        raise click.UsageError(f"one FILE goes with a command, and {len(files)} are before --: {', '.join(files)}.")
     from replay.cli.wiring import replay_with_program
 
-    return replay_with_program(**options)
+    return replay_with_program(file=files[0], command=command, **options)
 
 
 @click.command(short_help="Run any program and record what it asks of its models.", context_settings=_PASSED_ON)
@@ -102,6 +107,9 @@ def gateway(**options: Any) -> int:
     \b
     replay gateway --upstream openai=https://llm.example/v1 --traces /var/lib/traces
     replay gateway --listen 0.0.0.0:8089 --otlp http://collector:4318 --keep-days 14
+
+    \b
+    Exit status: 0 all was recorded; 1 something was not, and was said; 2 it could not start.
     """
     from replay.cli.wiring import gateway as gateway_command
 

@@ -16,7 +16,7 @@ from kernel.tracing import SUFFIX
 from replay.cli import output
 from replay.cli.files import message_of, must_be_file
 from replay.cli.status import DIFFERENT, SAME, UNUSABLE
-from replay.report import Paint, View, literal, to_json
+from replay.report import Paint, View, literal, plural, to_json
 from replay.wire import (
     Book,
     Player,
@@ -57,7 +57,7 @@ def _tell(summary: Summary, where: str | None) -> None:
     for warning in summary.warnings:
         output.problem(warning)
     if where is not None:
-        told = f"{summary.exchanges} exchanges in {summary.conversations} conversations"
+        told = f"{plural(summary.exchanges, 'exchange')} in {plural(summary.conversations, 'conversation')}"
         output.problem(f"recorded {told}: {literal(where)}")
 
 
@@ -84,8 +84,9 @@ def gateway(
 
     if not is_loopback(host):
         output.problem(f"listening on {host}: everybody who reaches it can use these upstreams")
-    _tell(record_traffic(setting, upstreams, host, port, started=started, say=output.problem), traces)
-    return SAME
+    summary = record_traffic(setting, upstreams, host, port, started=started, say=output.problem)
+    _tell(summary, traces)
+    return SAME if summary.whole else DIFFERENT
 
 
 def _trace_name(target: str) -> str:

@@ -53,14 +53,35 @@ class Setting(Struct, frozen=True, kw_only=True):
             keep_bytes=self.keep_bytes,
         )
 
+    def check(self) -> None:
+        """Refuse before anything runs what no trace could be written or sent to. Raises `ConfigError`."""
+        if self.otlp is not None:
+            from kernel.export import destination
+
+            destination(self.otlp)
+        if self.directory is None:
+            return
+        try:
+            os.makedirs(self.directory, exist_ok=True)
+        except OSError as error:
+            why = (
+                "a file is there"
+                if isinstance(error, (FileExistsError, NotADirectoryError))
+                else error.strerror or error
+            )
+            raise ConfigError(f"--traces {self.directory}: traces cannot go there: {why}") from None
+        if not os.access(self.directory, os.W_OK | os.X_OK):
+            raise ConfigError(f"--traces {self.directory}: the folder cannot be written to")
+
 
 class Summary(Struct, frozen=True, kw_only=True):
-    """What was recorded: where the trace is, if it is one, and what was lost."""
+    """What was recorded: where the trace is, if it is one, and what was lost; `whole` is False where an exchange was."""
 
     exchanges: int = 0
     conversations: int = 0
     path: str | None = None
     warnings: list[str] = []
+    whole: bool = True
 
 
 class Recorder:
@@ -126,9 +147,10 @@ class Recorder:
         found = self._release(lost)
         if self._process.wait() or not found:
             lost.append("the recorder ended before the recording did: what it wrote is in the journal")
-            found = {}
+            found = {"whole": False}
         summary = msgspec.convert(found, Summary)
-        return msgspec.structs.replace(summary, warnings=[*lost, *summary.warnings])
+        handed_on = not (self._background.dropped or self._background.failures)
+        return msgspec.structs.replace(summary, warnings=[*lost, *summary.warnings], whole=summary.whole and handed_on)
 
     def _release(self, lost: list[str]) -> dict[str, Any]:
         """Close the pipe, and read what the recorder says at its end."""
@@ -166,12 +188,13 @@ def main() -> None:
         os.nice(_NICENESS)  # calls come first, recording them second
     setting = msgspec.json.decode(sys.argv[1], type=Setting)
     try:
+        setting.check()
         scribe = Scribe(setting.tracing(), RandomIds(), setting.name, Gateway.clock(), idle_s=setting.idle_s)
     except TracefirstError as error:
         _answer({"error": str(error)})
         return
     _answer({"ready": True})
-    lost = _record(sys.stdin.buffer, scribe, setting.idle_s is not None)
+    lost, failed = _record(sys.stdin.buffer, scribe, setting.idle_s is not None)
     session = scribe.session
     scribe.close()
     lost += [warning for warning in scribe.warnings() if warning not in lost]
@@ -184,6 +207,7 @@ def main() -> None:
         conversations=scribe.conversations,
         path=None if path is None else str(path),
         warnings=lost,
+        whole=scribe.whole and not failed,
     )
     _answer(msgspec.to_builtins(summary))
 
@@ -196,10 +220,12 @@ def _answer(value: dict[str, Any]) -> None:
         return
 
 
-def _record(pipe: IO[bytes], scribe: Scribe, lasting: bool) -> list[str]:
-    """Record frame by frame until the pipe ends, in whatever way; returns what was lost, at most so much of it."""
+def _record(pipe: IO[bytes], scribe: Scribe, lasting: bool) -> tuple[list[str], int]:
+    """Record frame by frame until the pipe ends, in whatever way; returns what was lost, at most so much of it, and how
+    often something was."""
     decode: Callable[[bytes], Raw | Tick] = msgspec.msgpack.Decoder(Raw | Tick).decode
     lost: list[str] = []
+    failed = 0
     while (frame := _frame(pipe)) is not None:
         try:
             raw = decode(frame)
@@ -208,6 +234,7 @@ def _record(pipe: IO[bytes], scribe: Scribe, lasting: bool) -> list[str]:
             else:
                 deliver(raw, scribe)
         except Exception as error:  # one exchange that cannot be recorded is one; said at the end, or at once
+            failed += 1
             what = f"an exchange was not recorded: {type(error).__name__}: {error}"[:500]
             if lasting:
                 print(f"replay: {what}", file=sys.stderr, flush=True)  # noqa: T201
@@ -216,7 +243,7 @@ def _record(pipe: IO[bytes], scribe: Scribe, lasting: bool) -> list[str]:
         if lasting:
             for warning in scribe.warnings():
                 print(f"replay: {warning}", file=sys.stderr, flush=True)  # noqa: T201
-    return lost
+    return lost, failed
 
 
 def _frame(pipe: IO[bytes]) -> bytes | None:

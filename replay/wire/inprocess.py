@@ -17,7 +17,7 @@ from replay.wire.outcome import outcome_lines
 from replay.wire.player import Account, Player
 from replay.wire.playing import Players
 from replay.wire.stored import book_upstreams, load_book
-from replay.wire.upstreams import environment
+from replay.wire.upstreams import addresses, environment
 from replay.wire.varying import varying_for
 
 _START_S = 30.0
@@ -38,14 +38,14 @@ class Server:
     """A recording that is being served.
 
     `url` is the base address for the client of the recording's first upstream, as that client expects it (OpenAI's with
-    `/v1`); `urls` has one for each upstream; `environment` the variables that lead clients here, with keys that are none.
+    `/v1`); `urls` has one for each dialect; `environment` the variables that lead clients here, with keys that are none.
     """
 
     def __init__(self, player: Player, url: str) -> None:
         self.player = player
         upstreams = book_upstreams(player.book)
-        self.urls = {name: f"{url}/{name}{upstream.version}" for name, upstream in upstreams.items()}
-        self.url = next(iter(self.urls.values()), url)
+        self.urls = addresses(url, upstreams)
+        self.url = self.urls[next(iter(upstreams))] if upstreams else url
         led = environment(url, upstreams, os.environ, keys=True)
         self.environment = {name: value for name, value in led.items() if os.environ.get(name) != value}
 

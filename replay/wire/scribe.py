@@ -35,7 +35,7 @@ class _Volume:
         self.session = session
         self.tales: list[Tale] = []
         self.numbers: list[int] = []
-        self.open = 0
+        self.open = self.exchanges = 0
         self.last_ns = at_ns
 
 
@@ -53,6 +53,8 @@ class Scribe:
 
     Args:
         idle_s: a trace for each conversation, closed after so many seconds in which nothing came; None: one trace for all.
+
+    `exchanges` and `conversations` count what is in closed traces; `whole` is False once one of them lacks something.
     """
 
     def __init__(
@@ -71,7 +73,8 @@ class Scribe:
         self._failed: dict[bytes, tuple[Tale, _Volume]] = {}
         self._waiting: dict[int, tuple[Tale, _Volume]] = {}
         self._lost: list[str] = []
-        self.exchanges = self.conversations = 0
+        self.exchanges = self.conversations = 0  # of the traces that are closed and have all
+        self.whole = True
         self.session: Session | None = None
         if idle_s is None:
             self._plain = self._new_volume(now_ns())
@@ -81,7 +84,6 @@ class Scribe:
 
     def asked(self, number: int, asked: Asked) -> None:
         """A request came in; numbers count from 1 in the order in which they did."""
-        self.exchanges += 1
         self._clock.at_ns = asked.at_ns
         self.close_idle(asked.at_ns)
         question = question_of(asked)
@@ -117,6 +119,7 @@ class Scribe:
             attributes=asked_attributes(at, told, base),
         )
         volume.session.started(span)
+        volume.exchanges += 1
         if tale is not None:
             self._bases[number], tale.last_number, tale.last_place = told.body, number, at
         self._open[number] = _Open(span=span, asked=told, place=place, volume=volume)
@@ -159,7 +162,6 @@ class Scribe:
             volume = shared or self._new_volume(at_ns)
         tale = Tale(volume.session, self._clock, self._ids, self.agent, above)
         volume.tales.append(tale)
-        self.conversations += 1
         return tale, volume
 
     def _caller(self, task: str) -> tuple[str | None, _Volume | None]:
@@ -205,6 +207,11 @@ class Scribe:
             self._waiting.pop(id(tale), None)
         self._failed = {key: found for key, found in self._failed.items() if found[1] is not volume}
         volume.session.close()
+        if volume.session.kept:
+            self.exchanges += volume.exchanges
+            self.conversations += len(volume.tales)
+        else:
+            self.whole = self.whole and not volume.exchanges
         self._lost.extend(warning for warning in volume.session.warnings() if warning not in self._lost[-20:])
         self._volumes.remove(volume)
         if self._plain is volume:

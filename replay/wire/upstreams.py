@@ -6,6 +6,7 @@ to the only upstream there is, else to the one whose dialect it speaks.
 
 from __future__ import annotations
 
+import difflib
 import os
 from collections.abc import Mapping, Sequence
 from urllib.parse import urlsplit
@@ -49,7 +50,7 @@ def parse_upstreams(given: Sequence[str], environ: Mapping[str, str]) -> dict[st
     providers' own. A URL without a name stands for all of them.
 
     Raises:
-        ConfigError: an address is no http(s) URL, or a name is used twice.
+        ConfigError: an address is no http(s) URL, a name is none of the known ones, or is used twice.
     """
     named: dict[str, str] = {}
     everywhere = ""
@@ -60,26 +61,37 @@ def parse_upstreams(given: Sequence[str], environ: Mapping[str, str]) -> dict[st
         if name in named or (not name and everywhere):
             raise ConfigError(f"--upstream {text}: {f'{name} is' if name else 'the address is'} given twice")
         if name:
-            named[_checked_name(name)] = url
+            named[_known(name, text)] = _address(url, f"--upstream {text}")
         else:
-            everywhere = url
+            everywhere = _address(url, f"--upstream {text}")
     found = {}
     for name, (variable, address) in _KNOWN.items():
-        url = named.pop(name, "") or everywhere or environ.get(variable, "") or address
+        url = named.get(name) or everywhere or _address(environ.get(variable) or address, variable)
         found[name] = _upstream(name, url)
-    return found | {name: _upstream(name, url) for name, url in named.items()}
+    return found
 
 
-def _checked_name(name: str) -> str:
-    if not name.replace("-", "").replace("_", "").isalnum() or not name.isascii():
-        raise ConfigError(f"--upstream {name}=…: the name of an upstream is letters, digits, - and _")
-    return name
+def _known(name: str, text: str) -> str:
+    if name in _KNOWN:
+        return name
+    near = difflib.get_close_matches(name.lower(), _KNOWN, 1)
+    meant = f"; did you mean {near[0]}?" if near else ""
+    raise ConfigError(f"--upstream {text}: {name!r} is none of {', '.join(_KNOWN)}{meant}")
+
+
+def _address(url: str, source: str) -> str:
+    """The address, where it is one. Raises `ConfigError`, which names its `source`."""
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        usable = False
+    if not usable:
+        raise ConfigError(f"{source}: {url!r} is no http(s) address, such as https://api.openai.com/v1")
+    return url
 
 
 def _upstream(name: str, url: str) -> Upstream:
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ConfigError(f"--upstream {name}: {url!r} is no http(s) address, such as https://api.openai.com/v1")
     base = url.split("?")[0].rstrip("/")
     if base.endswith("/v1"):
         return Upstream(name=name, base=base.removesuffix("/v1"), version="/v1" if name != "anthropic" else "")
@@ -99,6 +111,12 @@ def route(target: str, names: Sequence[str]) -> tuple[str, str]:
     return (wanted if wanted in names else names[0]), target
 
 
+def addresses(gateway: str, upstreams: Mapping[str, Upstream]) -> dict[str, str]:
+    """The base address that clients of each dialect are told, and of each further upstream."""
+    versions = {"openai": "/v1", "anthropic": "", "gemini": ""} | {n: one.version for n, one in upstreams.items()}
+    return {name: f"{gateway}/{name}{version}" for name, version in versions.items()}
+
+
 def environment(
     gateway: str, upstreams: Mapping[str, Upstream], environ: Mapping[str, str], *, keys: bool
 ) -> dict[str, str]:
@@ -108,13 +126,10 @@ def environment(
         keys: give clients that refuse to start without a key one that is none; for replays.
     """
     out = dict(environ)
+    urls = addresses(gateway, upstreams)
     for name, variables in _VARIABLES.items():
-        version = upstreams[name].version if name in upstreams else "/v1" if name == "openai" else ""
         for variable in variables:
-            out[variable] = f"{gateway}/{name}{version}"
-    for name, upstream in upstreams.items():
-        if name not in _VARIABLES:
-            out[f"{name.upper().replace('-', '_')}_BASE_URL"] = f"{gateway}/{name}{upstream.version}"
+            out[variable] = urls[name]
     for variable in ("NO_PROXY", "no_proxy"):
         others = [host for host in out.get(variable, "").split(",") if host.strip()]
         out[variable] = ",".join(dict.fromkeys([*others, "127.0.0.1", "localhost"]))

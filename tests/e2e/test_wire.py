@@ -282,7 +282,17 @@ def test_bad_use_is_said_in_a_line(run: Run, provider: Provider, tmp_path: Path)
     for words, status, told in (
         (("record", "-o", "r.trace.json", "--upstream", "nonsense", "--", "true"), 2, "is no http(s) address"),
         (
-            ("record", "-o", "r.trace.json", "--upstream", "a=http://x", "--upstream", "a=http://y", "--", "true"),
+            (
+                "record",
+                "-o",
+                "r.trace.json",
+                "--upstream",
+                "openai=http://x",
+                "--upstream",
+                "openai=http://y",
+                "--",
+                "true",
+            ),
             2,
             "twice",
         ),

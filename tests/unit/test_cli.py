@@ -26,11 +26,13 @@ from kernel.trace.otlp import encode_line
 from kernel.trace.span import Resource, Span
 from replay.cli import main
 from replay.cli.files import recordings
+from replay.cli.wiring import _tell
 from replay.loading import load
 from replay.play.play import replay
 from replay.play.recording import Recording
 from replay.readers import read_traces
 from replay.report.emit import recording_spans, replay_spans, requests_of, resource_of, traces_url, ui_url, write
+from replay.wire import Summary
 from tests.helpers import act, counting, finish, runs
 
 Command = Callable[..., tuple[int, str, str]]
@@ -68,6 +70,29 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
         return ended.value.code, out, err
 
     return command
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("--drift",), "--drift is of use only with `-- COMMAND`"),
+        (("--max-age", "30d"), "--max-age is of use only with `-- COMMAND`"),
+        (("--timeout=3",), "--timeout is of use only with `-- COMMAND`"),
+        (("--",), "no command behind --: write `replay FILE -- COMMAND`. See `replay --help`."),
+        (("b.trace.json", "--", "true"), "one FILE goes with a command, and 2 are before --"),
+    ],
+)
+def test_a_replay_with_a_program_that_is_half_written_is_told_the_other_half(
+    run: Command, words: tuple[str, ...], told: str
+) -> None:
+    status, _, err = run("run.trace.json", *words)
+    assert status == 2 and told in err and "against" not in err
+
+
+def test_a_closing_line_counts_in_plain_words(run: Command) -> None:
+    _tell(Summary(exchanges=2, conversations=1, whole=True), "r.trace.json")
+    status, _, err = run("run.trace.json", "--", "true")
+    assert status == 3 and "recorded 2 exchanges in 1 conversation: r.trace.json" in err
 
 
 # --- the document

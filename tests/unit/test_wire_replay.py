@@ -135,6 +135,17 @@ def test_a_served_recording_is_compared_by_the_rules_beside_it(tmp_path: Path) -
     assert [(rule.name, matched) for rule, matched in server.account().rules] == [("date", 3)]
 
 
+def test_a_served_recording_has_an_address_for_every_dialect(tmp_path: Path) -> None:
+    recorded(tmp_path / "r.trace.json", [("chat", agent("chat", "why?"))])
+    with serving(tmp_path / "r.trace.json", check=False) as server:
+        base = server.url.removesuffix("/openai/v1")
+        assert server.urls == {
+            "openai": f"{base}/openai/v1",
+            "anthropic": f"{base}/anthropic",
+            "gemini": f"{base}/gemini",
+        }
+
+
 def test_one_request_more_is_refused_and_named(tmp_path: Path) -> None:
     book = recorded(tmp_path / "r.trace.json", [("chat", agent("chat", "why?"))])
     player = Player(book)

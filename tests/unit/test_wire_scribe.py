@@ -7,11 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from kernel import Masker
+from fixtures.record import CountingIds
+from kernel import Masker, Tracing
+from kernel.errors import ConfigError
 from kernel.trace import semconv as sc
 from replay.readers import read_traces
+from replay.wire.aside import Recorder, Setting
 from replay.wire.exchange import Answer, Asked, Chunk
+from replay.wire.gateway import Gateway
 from replay.wire.player import Player
+from replay.wire.scribe import Scribe
 from replay.wire.stored import Book
 from replay.wire.upstreams import environment, parse_upstreams, route
 from replay.wire.veil import veiled_answer
@@ -221,6 +226,56 @@ def test_upstreams_are_read_with_and_without_v1() -> None:
     assert environment("http://g", other, {}, keys=False)["OPENAI_BASE_URL"] == "http://g/openai"
     assert other["openai"].url("/chat/completions") == "https://host/v1beta/openai/chat/completions"
     assert parse_upstreams([], {"OPENAI_BASE_URL": "http://mine/v1"})["openai"].base == "http://mine"
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        (
+            "opnai=http://x",
+            "--upstream opnai=http://x: 'opnai' is none of openai, anthropic, gemini; did you mean openai?",
+        ),
+        ("groq=http://x", "'groq' is none of openai, anthropic, gemini$"),
+        ("foo", "--upstream foo: 'foo' is no http"),
+        ("gemini=foo", "--upstream gemini=foo: 'foo' is no http"),
+    ],
+)
+def test_an_upstream_that_nothing_would_ask_is_refused_as_it_was_typed(given: str, told: str) -> None:
+    with pytest.raises(ConfigError, match=told.replace("?", r"\?")):
+        parse_upstreams([given], {})
+
+
+def test_an_address_of_the_environment_is_refused_by_its_variable() -> None:
+    with pytest.raises(ConfigError, match="ANTHROPIC_BASE_URL: 'foo'"):
+        parse_upstreams([], {"ANTHROPIC_BASE_URL": "foo"})
+
+
+def test_only_what_a_trace_file_took_is_counted(tmp_path: Path) -> None:
+    scribe = Scribe(Tracing(directory=tmp_path), CountingIds("gateway"), "lab", Gateway.clock(), idle_s=60)
+    body = {"model": "m", "messages": [{"role": "user", "content": "why?"}]}
+    asked = Asked(upstream="openai", method="POST", target="/v1/chat/completions", body=body, at_ns=1)
+    scribe.asked(1, asked)
+    scribe.close()
+    assert (scribe.exchanges, scribe.conversations, scribe.whole) == (1, 1, True)
+    scribe.asked(2, asked)
+    (journal,) = tmp_path.glob("*/*.journal")
+    journal.with_name(journal.name.replace(".journal", ".json")).mkdir()
+    scribe.close()
+    assert (scribe.exchanges, scribe.conversations, scribe.whole) == (1, 1, False)
+    lost = Scribe(Tracing(directory="/proc/nope"), CountingIds("lost"), "lab", Gateway.clock(), idle_s=60)
+    lost.asked(1, asked)
+    lost.close()
+    assert (lost.exchanges, lost.conversations, lost.whole) == (0, 0, False)
+
+
+@pytest.mark.parametrize("more", [{"directory": "app.py"}, {"directory": "app.py/below"}, {"otlp": "foo"}])
+def test_a_recording_that_could_go_nowhere_is_refused_at_the_start(
+    more: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "app.py").touch()
+    with pytest.raises(ConfigError, match=next(iter(more.values()))):
+        Recorder(Setting(name="lab", idle_s=60, **more))
 
 
 def test_the_child_reaches_the_gateway_past_any_proxy() -> None:
