@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from kernel.trace import SUFFIX
-from replay.suite.paths import FOLDER, fixtures_below, is_fixture
+from replay.suite.paths import FOLDER, SUFFIX, fixtures_below, is_fixture
 from replay.suite.settings import Settings
 
 DESELECTING = ("keyword", "markexpr", "deselect", "lf", "stepwise")

@@ -14,9 +14,9 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from kernel.trace import SUFFIX
-
 FOLDER = "__replays__"
+SUFFIX = ".trace.json"
+"""As `kernel.trace` has it; it stands here too, so that loading the plugin loads no kernel."""
 EXTENSION = "replay.txt"
 ACCEPTED = "accepted.json"
 """The file in `FOLDER` that holds what drift is accepted; see `replay.suite.accepting`."""

@@ -17,13 +17,13 @@ from kernel.agent import Agent
 from kernel.errors import ConfigError
 from kernel.record import Run, RunHead
 from kernel.result import RunResult
-from kernel.trace import SUFFIX
 from kernel.tracing import Tracing
 from replay.explain import diff, diff_lines
 from replay.loading import load
 from replay.play import RecordedRun, Recording, record_anew, replay
 from replay.report import View
 from replay.suite.accepting import withdraw
+from replay.suite.paths import SUFFIX
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kernel.trace import SUFFIX
 from replay.suite.accounting import Account, Scope, accounted
 from replay.suite.failure import failure_in, render
-from replay.suite.paths import ACCEPTED, FOLDER, fixtures_below, is_fixture, unused_below
+from replay.suite.paths import ACCEPTED, FOLDER, SUFFIX, fixtures_below, is_fixture, unused_below
 from replay.suite.settings import read_settings
 from replay.suite.tally import PREFIX, Tally, Written
 

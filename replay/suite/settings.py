@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from kernel.trace import SUFFIX
 from replay.suite.ci import seen_in
+from replay.suite.paths import SUFFIX
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -113,3 +113,10 @@ def test_every_option_and_setting_carries_the_prefix() -> None:
     recorder = Recorder()
     plugin.pytest_addoption(recorder)  # type: ignore[arg-type]
     assert recorder.names and all(name.startswith("replay") for name in recorder.names)
+
+
+def test_fixtures_are_the_files_that_the_recorder_names() -> None:
+    from kernel.trace import SUFFIX as written
+    from replay.suite.paths import SUFFIX as collected
+
+    assert written == collected

@@ -129,7 +129,7 @@ loading      errors record masking play readers importers
 report       errors record seams trace export version play readers
 explain      errors record masking trace play readers report
 wire         errors record masking seams trace tracing export model play readers report
-suite        errors record masking trace tracing agent result play readers loading report explain wire
+suite        errors record masking tracing agent result play readers loading report explain wire
 plugin       suite; types: play wire
 cli          errors record masking loop trace tracing agent result version play readers importers loading report explain wire suite
 """
