@@ -20,6 +20,7 @@ from kernel.record import RunHead, describe
 from kernel.trace import Scrubber
 from replay.play.agents import NotLoaded, load_object
 from replay.play.recording import Recording
+from replay.play.rules import project_file
 
 SETTING = "[tool.tracefirst] masker"
 
@@ -31,8 +32,7 @@ def masker_for(recording: Recording) -> Masker:
     Raises:
         ConfigError: the setting names none.
     """
-    folder = Path(recording.file).resolve().parent
-    project = next((p for one in (folder, *folder.parents) if (p := one / "pyproject.toml").is_file()), None)
+    project = project_file(Path(recording.file).resolve().parent)
     if project is None:
         return Masker.default()
     try:

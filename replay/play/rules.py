@@ -110,6 +110,11 @@ def _path(path: str) -> re.Pattern[str]:
     return re.compile("".join(parts) + r"\Z")
 
 
+def project_file(folder: Path) -> Path | None:
+    """The nearest pyproject.toml, in a folder or above it."""
+    return next((p for one in (folder, *folder.parents) if (p := one / "pyproject.toml").is_file()), None)
+
+
 def rules_for(recording: Path | str) -> Rules:
     """The rules for a recording: of the nearest pyproject.toml above it, and of `replay-rules.toml` beside it.
 
@@ -118,7 +123,7 @@ def rules_for(recording: Path | str) -> Rules:
     """
     folder = Path(recording).absolute().parent
     found: list[Rule] = []
-    project = next((p for one in (folder, *folder.parents) if (p := one / "pyproject.toml").is_file()), None)
+    project = project_file(folder)
     for path, keys, table in (
         (project, ("tool", "tracefirst", "rules"), _TABLE),
         (folder / FILE, ("rules",), "[rules]"),

@@ -7,7 +7,6 @@ to the only upstream there is, else to the one whose dialect it speaks.
 from __future__ import annotations
 
 import difflib
-import os
 from collections.abc import Mapping, Sequence
 from urllib.parse import urlsplit
 
@@ -151,8 +150,3 @@ def parse_listen(text: str) -> tuple[str, int]:
     if not mark or not port.isdecimal() or int(port) > 65535:
         raise ConfigError(f"--listen {text}: write HOST:PORT, such as 127.0.0.1:8089; port 0 takes a free one")
     return host, int(port)
-
-
-def current_environment() -> dict[str, str]:
-    """The environment that a program would inherit."""
-    return dict(os.environ)
